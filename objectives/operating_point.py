@@ -1,0 +1,58 @@
+"""An operating point: one load level measured (or published) on one configuration.
+
+Owns the shape that summaries, verdicts, fronts and picks agree on; knows no server and no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What is known, at the stated confidence, of a point against all its SLOs."""
+
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exceedance:
+    """How many requests were over a percentile SLO's limit.
+
+    Attributes:
+        n_over: Requests over the limit, failed ones included.
+        n_total: Requests that the SLO applies to.
+    """
+
+    n_over: int
+    n_total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint:
+    """One load level of one configuration.
+
+    Attributes:
+        batch_size: Requests in flight (the client's ``max_concurrency``).
+        metrics: Value by catalogue name, in the unit that the name carries; ``None`` for a
+            metric without data, never zero.
+        exceedances: By SLO metric name, the requests over its limit; empty for points that
+            were published as plain figures, whose verdict is then by slack alone.
+        invalid_reasons: Why the point must not be used; empty for a valid point. An invalid
+            point never enters a front.
+        is_partial: The level was stopped before its plan ended (decided early is not partial).
+    """
+
+    batch_size: int
+    metrics: Mapping[str, float | None]
+    exceedances: Mapping[str, Exceedance] = field(default_factory=dict)
+    invalid_reasons: tuple[str, ...] = ()
+    is_partial: bool = False
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing speaks against using the point."""
+        return not self.invalid_reasons

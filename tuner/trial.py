@@ -1,0 +1,111 @@
+"""What a launch can come to: ``Measured`` or ``Failed``, matched exhaustively.
+
+Owns the values that serving, load, study and tracking hand to each other; does no I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from objectives.operating_point import OperatingPoint
+from search_spaces.configuration import Configuration
+
+
+class FailureKind(StrEnum):
+    """Why a launch failed."""
+
+    RULE_VIOLATION = "rule_violation"
+    """A rule between parameters forbids it; nothing was launched."""
+    CONFIG_REFUSED = "config_refused"
+    """vLLM's argument parser or its configuration check refused it."""
+    UNSUPPORTED = "unsupported"
+    """A precision, backend or feature that this hardware or build does not have."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """Weights, KV cache, graph capture or activations did not fit."""
+    MODEL_UNAVAILABLE = "model_unavailable"
+    """The model is missing, corrupt or not accessible."""
+    PORT = "port"
+    """The port could not be had, or another server answers on it."""
+    START_TIMEOUT = "start_timeout"
+    """No token within the readiness deadline."""
+    ENGINE_DIED = "engine_died"
+    """The server died or hung while it was measured."""
+    WRONG_OUTPUT = "wrong_output"
+    """The server answers, but not with what was asked for."""
+    TEARDOWN = "teardown"
+    """A process or port of the launch could not be freed."""
+    INTERRUPTED = "interrupted"
+    """The operator stopped the study."""
+    UNKNOWN = "unknown"
+    """None of the known causes; the evidence is the end of the log."""
+
+
+class Phase(StrEnum):
+    """Where in its life a launch failed."""
+
+    PLAN = "plan"
+    START = "start"
+    MEASURE = "measure"
+    TEARDOWN = "teardown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A launch that gave no full answer.
+
+    Attributes:
+        kind: The cause.
+        phase: When it happened.
+        message: One line for people: what, and what to do if that is known.
+        evidence: The log line that proves it; ``None`` where there is none.
+        is_deterministic: The same configuration would fail again.
+        parameter: The parameter to blame where vLLM says so.
+        exit_code: The server's exit status; ``None`` if it had not exited. Negative: signal.
+        points: Operating points that were finished before the failure.
+    """
+
+    kind: FailureKind
+    phase: Phase
+    message: str
+    evidence: str | None = None
+    is_deterministic: bool = False
+    parameter: str | None = None
+    exit_code: int | None = None
+    points: tuple[OperatingPoint, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A launch that was measured as planned.
+
+    Attributes:
+        points: Operating points in the order measured; at least one.
+        start_s: Seconds from start to the first real token.
+    """
+
+    points: tuple[OperatingPoint, ...]
+    start_s: float
+
+
+Outcome = Measured | Failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One server start of a study, finished.
+
+    Attributes:
+        number: The Optuna trial's number in the study.
+        configuration: The proposed parameter values, active ones only.
+        serve_args: The whole command, first word included, as it was run.
+        outcome: What came of it.
+        duration_s: Seconds from proposal to verified teardown.
+    """
+
+    number: int
+    configuration: Configuration
+    serve_args: tuple[str, ...]
+    outcome: Outcome
+    duration_s: float
+    tags: dict[str, str] = field(default_factory=dict)
