@@ -1,0 +1,46 @@
+"""What is measured and wanted: metrics, percentiles, SLOs, verdicts, fronts and picks.
+
+Pure: no I/O, no clock, no framework.
+"""
+
+from objectives.catalogue import CATALOGUE, Direction, Metric, nearest_metric
+from objectives.choose import choose, nearest
+from objectives.evaluation import Evaluation, evaluate
+from objectives.hypervolume import hypervolume
+from objectives.objective import Objective, to_losses
+from objectives.operating_point import Exceedance, OperatingPoint, Verdict
+from objectives.pareto import is_on_front, pareto_front
+from objectives.percentiles import n_required, percentile, percentile_interval
+from objectives.records import RequestRecord
+from objectives.share_test import decide_share
+from objectives.slo import Slo
+from objectives.summary import Summary, Window, count_exceedances, summarise
+
+__all__ = [
+    "CATALOGUE",
+    "Direction",
+    "Evaluation",
+    "Exceedance",
+    "Metric",
+    "Objective",
+    "OperatingPoint",
+    "RequestRecord",
+    "Slo",
+    "Summary",
+    "Verdict",
+    "Window",
+    "choose",
+    "count_exceedances",
+    "decide_share",
+    "evaluate",
+    "hypervolume",
+    "is_on_front",
+    "n_required",
+    "nearest",
+    "nearest_metric",
+    "pareto_front",
+    "percentile",
+    "percentile_interval",
+    "summarise",
+    "to_losses",
+]

@@ -63,7 +63,7 @@ class RequestRecord:
 
         vLLM's definition. ``None`` for an answer of one token or of unknown length.
         """
-        if not self.chunk_s or self.n_output_tok is None or self.n_output_tok < 2:
+        if not self.chunk_s or self.n_output_tok is None or self.n_output_tok <= 1:
             return None
         return (self.chunk_s[-1] - self.chunk_s[0]) / (self.n_output_tok - 1)
 

@@ -5,7 +5,7 @@ Owns the values that serving, load, study and tracking hand to each other; does 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from objectives.operating_point import OperatingPoint
@@ -93,19 +93,39 @@ Outcome = Measured | Failed
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One server start of a study, finished.
+    """One server start of a study, as the study remembers it.
 
     Attributes:
-        number: The Optuna trial's number in the study.
+        number: The trial's number in the study, from 0.
         configuration: The proposed parameter values, active ones only.
-        serve_args: The whole command, first word included, as it was run.
-        outcome: What came of it.
-        duration_s: Seconds from proposal to verified teardown.
+        command: The whole command, first word included, as it was run; empty if nothing was.
+        points: Operating points in the order measured, those before a failure included.
+        failure: Why it gave no full answer; ``None`` for a launch measured as planned, and for
+            one that is still open.
+        is_open: Neither measured to the end nor failed yet.
+        origin: Who proposed it: ``default`` (vLLM's own values), ``sampler`` or ``retry``.
+        duplicate_of: Number of the launch that had measured the same configuration before, so
+            that nothing was started; ``None`` otherwise.
+        start_s: Seconds from start to the first real token; ``None`` if it never came.
+        duration_s: Seconds from proposal to verified teardown; ``None`` while open.
+        run_id: MLflow run of the launch; ``None`` if it is not logged yet.
+        point_run_ids: MLflow runs of the points, in their order; shorter where logging failed.
     """
 
     number: int
     configuration: Configuration
-    serve_args: tuple[str, ...]
-    outcome: Outcome
-    duration_s: float
-    tags: dict[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    points: tuple[OperatingPoint, ...] = ()
+    failure: Failed | None = None
+    is_open: bool = False
+    origin: str = "sampler"
+    duplicate_of: int | None = None
+    start_s: float | None = None
+    duration_s: float | None = None
+    run_id: str | None = None
+    point_run_ids: tuple[str, ...] = ()
+
+    @property
+    def was_started(self) -> bool:
+        """Whether a server was started for it: it cost a launch."""
+        return bool(self.command)

@@ -1,0 +1,98 @@
+"""Service level objectives: a metric, its limit, and how far a value is from it.
+
+Owns slacks and the per-request form of a percentile SLO; the confidence is in ``share_test``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from objectives.catalogue import CATALOGUE, Direction, Metric
+from objectives.records import RequestRecord
+
+_PER_REQUEST = ("ttft", "tpot", "e2el")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slo:
+    """A limit on one metric of an operating point.
+
+    Attributes:
+        metric: A catalogue name with a direction. A metric to minimize has an upper limit, one to
+            maximize a lower limit.
+        limit: In the metric's unit; positive and finite. ``error_frac`` may be 0.
+    """
+
+    metric: str
+    limit: float
+
+    def __post_init__(self) -> None:
+        """Refuse what can never be judged.
+
+        Raises:
+            ValueError: Unknown metric, one without a direction, or a limit that is not positive.
+        """
+        known = CATALOGUE.get(self.metric)
+        if known is None:
+            raise ValueError(f"{self.metric!r} is not a metric of the catalogue")
+        if known.direction is None:
+            raise ValueError(f"{self.metric!r} has no better direction, so it cannot have a limit")
+        lowest_ok = (
+            self.limit >= 0 if self.metric in {"error_frac", "n_failed"} else self.limit > 0
+        )
+        if not (math.isfinite(self.limit) and lowest_ok):
+            raise ValueError(f"the limit of {self.metric!r} must be positive, not {self.limit!r}")
+
+    @property
+    def definition(self) -> Metric:
+        """The catalogue's entry."""
+        return CATALOGUE[self.metric]
+
+    @property
+    def max_share_frac(self) -> float | None:
+        """Share of requests that may be over the limit, 0.01 for a P99; ``None`` if untestable.
+
+        Only percentiles of a per-request latency can be tested request by request; ITL is pooled
+        over requests.
+        """
+        known = self.definition
+        if known.quantile_frac is None or known.quantity not in _PER_REQUEST:
+            return None
+        return round(1 - known.quantile_frac, 9)
+
+    def slack(self, value: float | None) -> float | None:
+        """How far a value is over the limit, in units of the limit; feasible means <= 0.
+
+        ``value / limit - 1`` for an upper limit and ``1 - value / limit`` for a lower one. With
+        a limit of 0 the slack is the value itself.
+
+        Args:
+            value: In the metric's unit, or ``None`` where it is not known.
+
+        Returns:
+            The slack; ``None`` for an unknown value, which never counts as met.
+        """
+        if value is None or math.isnan(value):
+            return None
+        if self.limit == 0:
+            return value
+        relative = value / self.limit - 1
+        return relative if self.definition.direction is Direction.MINIMIZE else -relative
+
+    def is_over(self, record: RequestRecord) -> bool | None:
+        """Whether one request broke the limit of a percentile SLO.
+
+        Args:
+            record: A measured request.
+
+        Returns:
+            True for a failed request; ``None`` if the SLO does not apply to it: an answer of one
+            token has no TPOT, and only ``max_share_frac`` SLOs apply to requests at all.
+        """
+        if self.max_share_frac is None:
+            return None
+        if not record.is_success:
+            return True
+        seconds = getattr(record, f"{self.definition.quantity}_s")
+        return None if seconds is None else bool(seconds * 1000 > self.limit)
