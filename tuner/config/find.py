@@ -1,0 +1,91 @@
+"""Finding a study file: in the working folder, by path, or among the presets."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+from tuner.config.build import build_study, is_local
+from tuner.config.problems import nearest_of
+from tuner.config.study import Study
+from tuner.errors import StudyFileError, UsageError
+
+FOLDER = "search_spaces"
+
+
+def read_study(name: str, *, folder: Path) -> Study:
+    """Find, read and check a study.
+
+    Args:
+        name: ``NAME`` of ``search_spaces/NAME.yaml`` in the folder, a path to a YAML file, or the
+            name of a preset, tried in this order.
+        folder: The working folder.
+
+    Returns:
+        The study, named after its file.
+
+    Raises:
+        UsageError: There is no such file.
+        StudyFileError: The file is wrong.
+    """
+    file = folder / FOLDER / f"{name}.yaml"
+    if re.fullmatch(r"[\w.-]+", name) and file.is_file():
+        return _read(file, f"{FOLDER}/{name}.yaml")
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = folder / Path(name).expanduser()
+        if not path.is_file():
+            raise UsageError(f"there is no study file {name!r}: check the path.")
+        return _read(path, name)
+    preset = resources.files("search_spaces") / "presets" / f"{name}.yaml"
+    if name in preset_names():
+        return build_study(
+            preset.read_text(encoding="utf-8"), name=name, file=f"preset {name}.yaml"
+        )
+    own = sorted(path.stem for path in (folder / FOLDER).glob("*.yaml"))
+    known = [*own, *preset_names()]
+    raise UsageError(
+        f"there is no study {name!r}: {nearest_of(name, known)}. Looked for {FOLDER}/{name}.yaml "
+        f"here and among the presets; `tune init` writes a new file."
+    )
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the package."""
+    folder = resources.files("search_spaces") / "presets"
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".yaml")
+    )
+
+
+def check_models_exist(study: Study) -> None:
+    """See that models named by a path are there; ids of a hub are vLLM's to find.
+
+    Raises:
+        StudyFileError: The model or a draft is missing.
+    """
+    named = {"model": study.model} | {
+        f"parameters.num_speculative_tokens ({name})": method["model"]
+        for name, method in study.methods.items()
+        if isinstance(method.get("model"), str)
+    }
+    for key, model in named.items():
+        if is_local(model) and not (Path(model).expanduser() / "config.json").is_file():
+            hint = (
+                "run `tune demo-model mlruns/demo-model` first"
+                if "demo-model" in model
+                else "check the path, which is relative to the working folder"
+            )
+            raise StudyFileError(
+                f"there is no model at {model} (no config.json): {hint}.", file=study.file, key=key
+            )
+
+
+def _read(file: Path, shown: str) -> Study:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyFileError(f"cannot be read: {error}", file=shown) from error
+    return build_study(text, name=file.stem, file=shown)

@@ -1,0 +1,122 @@
+"""Problems of a study file, collected so that a person sees all of them at once.
+
+Owns the wording of schema errors; each problem names the key, its line and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tuner.config.schema import ParameterSpec, StudySpec
+from tuner.config.yaml_lines import Path, dotted, line_of
+from tuner.errors import StudyFileError
+
+
+@dataclass
+class Problems:
+    """The problems found so far in one file.
+
+    Attributes:
+        file: As the user named it.
+        lines: Line of every key path.
+    """
+
+    file: str
+    lines: dict[Path, int]
+    found: list[tuple[Path, str]] = field(default_factory=list)
+
+    def add(self, path: Path, message: str) -> None:
+        """Note one problem."""
+        self.found.append((path, message))
+
+    def add_schema_errors(self, error: ValidationError) -> None:
+        """Note what pydantic found, in our words."""
+        for item in error.errors():
+            path = _own_path(item["loc"])
+            message = _words(item, path)
+            # A union reports every branch: the first words on a key are enough.
+            if all(path != known for known, _ in self.found):
+                self.add(path, message)
+
+    def raise_if_any(self) -> None:
+        """Raise all problems as one error.
+
+        Raises:
+            StudyFileError: There is at least one.
+        """
+        if not self.found:
+            return
+        ordered = sorted(self.found, key=lambda item: line_of(item[0], self.lines) or 0)
+        path, message = ordered[0]
+        first = StudyFileError(
+            message, file=self.file, key=dotted(path), line=line_of(path, self.lines)
+        )
+        others = [
+            str(
+                StudyFileError(
+                    text, file=self.file, key=dotted(key), line=line_of(key, self.lines)
+                )
+            )
+            for key, text in ordered[1:]
+        ]
+        first.args = ("\n".join([str(first), *others]),)
+        raise first
+
+
+def nearest_of(name: str, known: list[str]) -> str:
+    """A hint at the nearest known name, or the list of them."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+
+
+def _own_path(location: tuple[int | str, ...]) -> Path:
+    """Pydantic's location without the names of union branches, which are in no file."""
+    return tuple(part for part in location if isinstance(part, int) or not _is_branch(part))
+
+
+def _is_branch(part: str) -> bool:
+    return part in {"int", "float", "str", "bool", "Lengths", "constrained-int"} or "[" in part
+
+
+def _words(item: ErrorDetails, path: Path) -> str:
+    kind, given = item["type"], item.get("input")
+    if kind == "extra_forbidden":
+        return f"unknown key: {nearest_of(str(path[-1]), _fields_at(path[:-1]))}"
+    if kind == "missing":
+        return "is missing: add it"
+    message = item["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    return f"{message}, not {given!r}" if not isinstance(given, dict | list) else message
+
+
+def _fields_at(path: Path) -> list[str]:
+    """Names that a mapping at this place may have."""
+    model: type[BaseModel] = StudySpec
+    for part in path:
+        if isinstance(part, int):
+            continue
+        info = model.model_fields.get(part)
+        if info is None:
+            # Below ``parameters`` the next name is the user's own.
+            model = ParameterSpec
+            continue
+        inner = _model_in(info.annotation)
+        if inner is not None:
+            model = inner
+    return list(model.model_fields)
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The pydantic model that an annotation holds, through unions and containers."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,174 @@
+"""A study as the rest of the service sees it: read, checked, ready to be run.
+
+Owns what follows from a configuration (arguments, levels, broken rules) and what makes two studies
+the same; how a file becomes one is in ``build``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from objectives import Objective, Slo
+from search_spaces.configuration import Configuration, ParameterValue
+from search_spaces.rules import Machine, Rule, Violation, n_gpus_of, violations
+from search_spaces.serve_args import BATCH_SIZE, OFF, to_arguments, to_flags
+from search_spaces.space import SearchSpace
+from tuner.config.schema import BudgetSpec, LaunchSpec, LevelSpec, SamplerSpec
+from tuner.config.workload import SyntheticWorkload
+
+# What vLLM 0.32 takes when it is not told (vllm/engine/arg_utils.py, get_batch_defaults, for the
+# API server): the first trial is the nearest to it that the space holds.
+_GPU_DEFAULTS: Mapping[str, ParameterValue] = {
+    "max_num_seqs": 1024,
+    "max_num_batched_tokens": 8192,
+}
+_CPU_DEFAULTS: Mapping[str, ParameterValue] = {
+    "max_num_seqs": 128,
+    "max_num_batched_tokens": 2048,
+}
+_DEFAULTS: Mapping[str, ParameterValue] = {
+    "precision": "bf16",
+    "dtype": "auto",
+    "kv_cache_dtype": "auto",
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+    "block_size": 16,
+    "gpu_memory_utilization": 0.92,
+    "enable_prefix_caching": True,
+    "enable_chunked_prefill": True,
+    "enforce_eager": False,
+    "speculation": OFF,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study file, checked.
+
+    Attributes:
+        name: The study's name in storage and tracking.
+        file: The file as the user knows it.
+        model: Model id, or a path if it starts with ``/``, ``./`` or ``../``.
+        n_gpus: GPUs it may use, 0 for the CPU.
+        n_attention_heads: Of the model; ``None`` where its config is not at hand.
+        serve: vLLM arguments of every launch, by underscore name.
+        env: Environment variables of every launch.
+        space: What the sampler varies.
+        batch_sizes: Load levels in ascending order; empty if the sampler proposes them.
+        methods: Speculative configurations by name.
+        rules: The file's own rules.
+        workload: The traffic.
+        objectives: What is wanted.
+        slos: The limits.
+        level: How long a level is measured.
+        launch: How a server is started.
+        budget: What may be spent.
+        sampler: Who proposes.
+        confidence: Of verdicts.
+    """
+
+    name: str
+    file: str
+    model: str
+    n_gpus: int
+    n_attention_heads: int | None
+    serve: Mapping[str, Any]
+    env: Mapping[str, str]
+    space: SearchSpace
+    batch_sizes: tuple[int, ...]
+    methods: Mapping[str, Mapping[str, Any]]
+    rules: tuple[Rule, ...]
+    workload: SyntheticWorkload
+    objectives: tuple[Objective, ...]
+    slos: tuple[Slo, ...]
+    level: LevelSpec
+    launch: LaunchSpec
+    budget: BudgetSpec
+    sampler: SamplerSpec
+    confidence: float
+
+    def flags(self, configuration: Configuration) -> dict[str, Any]:
+        """The vLLM arguments of a configuration, by underscore name."""
+        return to_flags(configuration, fixed=self.serve, methods=self.methods)
+
+    def arguments(self, configuration: Configuration) -> tuple[str, ...]:
+        """The vLLM arguments of a configuration, as command-line words."""
+        return to_arguments(self.flags(configuration))
+
+    def violations(self, configuration: Configuration) -> list[Violation]:
+        """Rules that a configuration breaks; empty if it may be launched."""
+        machine = Machine(n_gpus=self.n_gpus, n_attention_heads=self.n_attention_heads)
+        return violations(
+            configuration, self.flags(configuration), rules=self.rules, machine=machine
+        )
+
+    def n_gpus_of(self, configuration: Configuration) -> int:
+        """GPUs that a launch of the configuration takes; 0 on the CPU."""
+        return n_gpus_of(self.flags(configuration)) if self.n_gpus else 0
+
+    def levels(self, configuration: Configuration) -> tuple[int, ...]:
+        """Batch sizes to measure on a launch, ascending.
+
+        Requests beyond the server's ``max_num_seqs`` only wait in its queue, so levels above it
+        are left out; the lowest one always stays.
+        """
+        if not self.batch_sizes:
+            return (int(configuration[BATCH_SIZE]),)
+        cap = self.flags(configuration).get("max_num_seqs")
+        fitting = tuple(size for size in self.batch_sizes if cap is None or size <= int(cap))
+        return fitting or self.batch_sizes[:1]
+
+    def default_configuration(self) -> dict[str, ParameterValue]:
+        """The configuration of the space that is nearest to vLLM's own defaults."""
+        by_hardware = _GPU_DEFAULTS if self.n_gpus else _CPU_DEFAULTS
+        return self.space.nearest(dict(_DEFAULTS) | dict(by_hardware))
+
+    def to_canonical(self) -> dict[str, Any]:
+        """What makes the study comparable with its past runs, as plain data by part.
+
+        Budget, level length and sampler may change from run to run and are not in it.
+        """
+        return {
+            "model": self.model,
+            "hardware": {"gpus": self.n_gpus},
+            "serve": dict(self.serve),
+            "env": dict(self.env),
+            "parameters": self.space.describe() | {"ladder": list(self.batch_sizes)},
+            "methods": {name: dict(method) for name, method in self.methods.items()},
+            "workload": self.workload.model_dump(mode="json"),
+            "objectives": {o.metric: o.direction.value for o in self.objectives},
+            "slo": {slo.metric: slo.limit for slo in self.slos},
+            "confidence": self.confidence,
+        }
+
+    def changes_since(self, stored: Mapping[str, Any]) -> list[str]:
+        """Parts in which the study differs from a stored canonical form, in words."""
+        return _differences(self.to_canonical(), stored)
+
+
+def _differences(now: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    found = []
+    for part in sorted(now.keys() | stored.keys()):
+        new, old = now.get(part), stored.get(part)
+        if new == old:
+            continue
+        if not isinstance(new, Mapping) or not isinstance(old, Mapping):
+            found.append(f"{part} was {old!r} and is now {new!r}")
+            continue
+        for key in sorted(new.keys() | old.keys()):
+            if key not in old:
+                found.append(f"{part}.{key} is new")
+            elif key not in new:
+                found.append(f"{part}.{key} is gone")
+            elif new[key] != old[key]:
+                found.append(f"{part}.{key} was {_short(old[key])} and is now {_short(new[key])}")
+    return found
+
+
+def _short(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return str(value)
