@@ -1,0 +1,53 @@
+"""How far a starting server has come, read from its log as it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# Texts of vLLM 0.32's log in the order in which they come; each is in tests/unit/serving/logs.
+STAGES = (
+    ("Initializing a V1 LLM engine", "starting the engine"),
+    ("Starting to load model", "loading weights"),
+    ("Loading weights took", "weights loaded"),
+    ("Dynamo bytecode transform", "compiling"),
+    ("Capturing CUDA graph", "capturing graphs"),
+    ("GPU KV cache size", "KV cache allocated"),
+    ("Application startup complete", "serving"),
+)
+FIRST_STAGE = "importing vLLM"
+
+
+class StageReader:
+    """Follows a log file.
+
+    Args:
+        log_file: The server's log; may not be there yet.
+    """
+
+    def __init__(self, log_file: Path) -> None:
+        self._file = log_file
+        self._offset = 0
+        self._rest = b""
+        self.stage = FIRST_STAGE
+
+    def update(self) -> bool:
+        """Read what is new.
+
+        Returns:
+            Whether the stage has changed.
+        """
+        try:
+            with self._file.open("rb") as log:
+                log.seek(self._offset)
+                new = log.read()
+        except OSError:
+            return False
+        self._offset += len(new)
+        text = (self._rest + new).decode("utf-8", errors="replace")
+        # A text that is cut in two by the read is found with the next one.
+        self._rest = new[-200:]
+        before = self.stage
+        for mark, stage in STAGES:
+            if mark in text:
+                self.stage = stage
+        return self.stage != before
