@@ -1,0 +1,69 @@
+"""Why a measured level must not be used.
+
+Owns the gate between a level and an operating point: an invalid point says why and never enters a
+front, whatever its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from objectives import RequestRecord
+from tuner.load.client_stats import ClientStats
+from tuner.load.level import LevelResult, StopReason
+
+# A single-threaded client that uses a core this much adds its own queue to every latency.
+MAX_CLIENT_CPU_FRAC = 0.9
+# Requests later than this are the client's delay in the server's figures.
+MAX_LATE_SEND_P99_MS = 50.0
+
+
+def invalid_reasons(result: LevelResult, *, expected_model_is_serving: bool) -> tuple[str, ...]:
+    """Everything that speaks against a level.
+
+    Args:
+        result: The level.
+        expected_model_is_serving: Whether, after the level, the port still belonged to the
+            server that was launched and it still generated a token.
+
+    Returns:
+        Reasons in words; empty for a valid level. Errors of requests are none: they count in
+        ``error_frac`` and in every latency.
+    """
+    reasons = []
+    if result.stopped_because is StopReason.SERVER_GONE:
+        reasons.append("the server was gone before the level ended")
+    if result.stopped_because is StopReason.CANCELLED:
+        reasons.append("the level was interrupted")
+    if not result.measured:
+        reasons.append("no request was measured")
+    if not expected_model_is_serving:
+        reasons.append("after the level, the server launched did not answer any more")
+    return (*reasons, *_wrong_lengths(result.measured), *_client_limits(result.client))
+
+
+def _wrong_lengths(measured: Sequence[RequestRecord]) -> list[str]:
+    counted = [r for r in measured if r.is_success]
+    unknown = sum(r.n_output_tok is None for r in counted)
+    wrong = sum(r.n_output_tok not in {None, r.n_output_tok_asked} for r in counted)
+    reasons = []
+    if unknown:
+        reasons.append(f"{unknown} of {len(counted)} answers had no usage field")
+    if wrong:
+        reasons.append(f"{wrong} of {len(counted)} answers had another length than asked for")
+    return reasons
+
+
+def _client_limits(client: ClientStats) -> list[str]:
+    reasons = []
+    if client.cpu_frac > MAX_CLIENT_CPU_FRAC:
+        reasons.append(
+            f"the client was the bottleneck: it used {client.cpu_frac:.0%} of a core "
+            f"(limit {MAX_CLIENT_CPU_FRAC:.0%})"
+        )
+    if client.late_send_p99_ms is not None and client.late_send_p99_ms > MAX_LATE_SEND_P99_MS:
+        reasons.append(
+            f"the client was late: P99 of sending was {client.late_send_p99_ms:.0f} ms after due "
+            f"(limit {MAX_LATE_SEND_P99_MS:.0f} ms)"
+        )
+    return reasons
