@@ -13,6 +13,7 @@ from objectives.pareto import is_on_front, pareto_front
 from objectives.percentiles import n_required, percentile, percentile_interval
 from objectives.records import RequestRecord
 from objectives.share_test import decide_share
+from objectives.share_watch import ShareWatch
 from objectives.slo import Slo
 from objectives.summary import Summary, Window, count_exceedances, summarise
 
@@ -25,6 +26,7 @@ __all__ = [
     "Objective",
     "OperatingPoint",
     "RequestRecord",
+    "ShareWatch",
     "Slo",
     "Summary",
     "Verdict",

@@ -20,7 +20,7 @@ from search_spaces.serve_args import BATCH_SIZE, DRAFT_LENGTH, OFF, PRECISION, S
 from search_spaces.space import SearchSpace, When
 from tuner.config.problems import Problems, nearest_of
 from tuner.config.schema import KINDS, ParameterSpec, StudySpec
-from tuner.config.study import Study
+from tuner.config.study import Study, is_local
 from tuner.config.workload import longest
 from tuner.config.yaml_lines import read_yaml
 
@@ -360,11 +360,6 @@ def _check_lengths(spec: StudySpec, problems: Problems) -> None:
                 ("workload", key),
                 f"is open-ended, but serve.max_model_len is {limit}: add max: N to it",
             )
-
-
-def is_local(model: str) -> bool:
-    """Whether a model is named by a path, not by an id of a hub."""
-    return model.startswith(("/", "./", "../", "~"))
 
 
 def _attention_heads(model: str) -> int | None:

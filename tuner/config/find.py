@@ -6,9 +6,9 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from tuner.config.build import build_study, is_local
+from tuner.config.build import build_study
 from tuner.config.problems import nearest_of
-from tuner.config.study import Study
+from tuner.config.study import Study, is_local
 from tuner.errors import StudyFileError, UsageError
 
 FOLDER = "search_spaces"

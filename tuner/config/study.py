@@ -44,6 +44,11 @@ _DEFAULTS: Mapping[str, ParameterValue] = {
 }
 
 
+def is_local(model: str) -> bool:
+    """Whether a model is named by a path, not by an id of a hub."""
+    return model.startswith(("/", "./", "../", "~"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A study file, checked.
@@ -89,6 +94,12 @@ class Study:
     budget: BudgetSpec
     sampler: SamplerSpec
     confidence: float
+
+    @property
+    def is_model_local(self) -> bool:
+        """Whether the model and every draft are named by paths, so that no hub is needed."""
+        drafts = [method["model"] for method in self.methods.values() if "model" in method]
+        return all(is_local(str(model)) for model in (self.model, *drafts))
 
     def flags(self, configuration: Configuration) -> dict[str, Any]:
         """The vLLM arguments of a configuration, by underscore name."""

@@ -78,10 +78,8 @@ def read_event(payload: bytes) -> Event:
         for key in _TEXT_KEYS:
             at = payload.find(key)
             if at >= 0:
-                has_text = (
-                    payload[at + len(key)] != _QUOTE if len(payload) > at + len(key) else False
-                )
-                return _TEXT if has_text else _EMPTY
+                # A slice, since a cut-off payload may end right here.
+                return _EMPTY if payload[at + len(key) :][:1] in {b'"', b""} else _TEXT
     try:
         decoded = json.loads(payload)
     except (ValueError, RecursionError):

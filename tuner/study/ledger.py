@@ -6,7 +6,6 @@ is measured, so that a killed tuner loses none. Knows nothing of servers, MLflow
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +29,6 @@ _CANONICAL = "canonical"
 
 def _runs_key(number: int) -> str:
     return f"runs:{number:06d}"
-
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +156,9 @@ def _launch(trial: FrozenTrial, runs: RunIds) -> Launch:
         number=trial.number,
         configuration=attrs["configuration"],
         command=tuple(attrs.get("command", ())),
-        points=tuple(decode_point(attrs[key]) for key in sorted(attrs) if key.startswith("point:")),
+        points=tuple(
+            decode_point(attrs[key]) for key in sorted(attrs) if key.startswith("point:")
+        ),
         failure=_failure(trial),
         is_open=trial.state is TrialState.RUNNING,
         origin=attrs.get("origin", "sampler"),

@@ -91,9 +91,7 @@ def _front_ends(
     values = _best_values([point for point, _ in within], objectives)
     if values is None:
         return _nearest_miss(judged, objectives, slos)
-    slacks = {
-        _name(slo): min(_slack(evaluation, slo) for _, evaluation in within) for slo in slos
-    }
+    slacks = {_name(slo): min(_slack(evaluation, slo) for _, evaluation in within) for slo in slos}
     return Lesson(
         ending=Ending.COMPLETE, values=values, constraints=slacks | {LAUNCH_CONSTRAINT: -1.0}
     )

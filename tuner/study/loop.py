@@ -14,7 +14,7 @@ from typing import Protocol
 
 import optuna
 
-from objectives import Evaluation, OperatingPoint, evaluate
+from objectives import Evaluation, OperatingPoint
 from search_spaces.configuration import Configuration, configuration_key
 from tuner.config import Study
 from tuner.study.ledger import Ledger, known_configurations
@@ -128,7 +128,7 @@ def n_counted(launches: list[Launch]) -> int:
 
 
 def _enqueue_first(world: Collaborators) -> None:
-    """vLLM's defaults first in a new study; in a resumed one, what was interrupted."""
+    """VLLM's defaults first in a new study; in a resumed one, what was interrupted."""
     for launch in world.ledger.close_stale():
         world.log.closed(launch)
     launches = list(world.ledger.launches())
@@ -137,7 +137,9 @@ def _enqueue_first(world: Collaborators) -> None:
         deepcopy=False, states=(optuna.trial.TrialState.WAITING,)
     )
     if not launches and not waiting:
-        world.ledger.enqueue(to_params(world.study.default_configuration(), space), origin="default")
+        world.ledger.enqueue(
+            to_params(world.study.default_configuration(), space), origin="default"
+        )
     known = known_configurations(iter(launches))
     interrupted = {
         configuration_key(launch.configuration): launch.configuration
@@ -180,9 +182,7 @@ def _propose(world: Collaborators, launches: list[Launch]) -> bool:
     return True
 
 
-def _launch(
-    world: Collaborators, trial: optuna.trial.Trial, configuration: Configuration
-) -> None:
+def _launch(world: Collaborators, trial: optuna.trial.Trial, configuration: Configuration) -> None:
     started_s = world.clock()
     proposed = Launch(
         number=trial.number,
