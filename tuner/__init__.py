@@ -1,0 +1,1 @@
+"""The Bayesian-optimization autotuning service for LLM serving on vLLM."""

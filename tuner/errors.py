@@ -4,7 +4,7 @@
 TuneError                      1  (never raised itself)
 |-- UsageError                 2  a wrong option, an unknown study, an unwritable folder
 |   `-- MissingDependencyError 2  vLLM or another package is not installed
-|-- StudyFileError             3  unknown key, wrong type, empty range, unknown metric, changed space
+|-- StudyFileError             3  unknown key, wrong type, unknown metric, changed space
 |-- NothingFeasibleError       4  no measured point meets the SLOs
 |-- ServerNeverStartedError    5  no launch of the study ever answered
 `-- UnreachableError           6  tracking server or study storage

@@ -108,8 +108,6 @@ class Launch:
             that nothing was started; ``None`` otherwise.
         start_s: Seconds from start to the first real token; ``None`` if it never came.
         duration_s: Seconds from proposal to verified teardown; ``None`` while open.
-        run_id: MLflow run of the launch; ``None`` if it is not logged yet.
-        point_run_ids: MLflow runs of the points, in their order; shorter where logging failed.
     """
 
     number: int
@@ -122,8 +120,6 @@ class Launch:
     duplicate_of: int | None = None
     start_s: float | None = None
     duration_s: float | None = None
-    run_id: str | None = None
-    point_run_ids: tuple[str, ...] = ()
 
     @property
     def was_started(self) -> bool:

@@ -1,0 +1,1 @@
+"""Studies: proposing, launching, learning, remembering. The only place that imports Optuna."""

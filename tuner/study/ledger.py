@@ -6,6 +6,7 @@ is measured, so that a killed tuner loses none. Knows nothing of servers, MLflow
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,33 +26,25 @@ _STATES = {
     Ending.FAIL: TrialState.FAIL,
 }
 _CANONICAL = "canonical"
-
-
-def _runs_key(number: int) -> str:
-    return f"runs:{number:06d}"
+_TRACKING = "tracking_uri"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunIds:
-    """MLflow runs of a launch and of its points, in their order.
+class LoggedRuns:
+    """What of a launch is in MLflow.
 
-    They are kept beside the trials, since a finished trial cannot be written to and a launch may
-    be logged late.
+    It is kept beside the trials, since a finished trial cannot be written to and a launch may be
+    logged late.
+
+    Attributes:
+        run_id: The launch's run; ``None`` if it is not logged yet.
+        point_run_ids: Nested runs of its points, in their order, as far as they are logged.
+        is_complete: The launch was closed there, too.
     """
 
     run_id: str | None = None
     point_run_ids: tuple[str, ...] = ()
-
-    def encode(self) -> list[str]:
-        """As JSON keeps them."""
-        return [] if self.run_id is None else [self.run_id, *self.point_run_ids]
-
-    @classmethod
-    def decode(cls, stored: list[str] | None) -> RunIds:
-        """The inverse of ``encode``."""
-        if not stored:
-            return cls()
-        return cls(run_id=stored[0], point_run_ids=tuple(stored[1:]))
+    is_complete: bool = False
 
 
 class Ledger:
@@ -74,12 +67,40 @@ class Ledger:
         """Remember what the study is made from."""
         self._study.set_user_attr(_CANONICAL, dict(canonical))
 
+    @property
+    def tracking_uri(self) -> str | None:
+        """The tracking server that the study was last logged to; ``None`` for the local one."""
+        stored: str | None = self._study.user_attrs.get(_TRACKING)
+        return stored
+
+    def set_tracking_uri(self, uri: str | None) -> None:
+        """Remember where the study is logged; runs logged elsewhere no longer count as logged."""
+        if uri != self.tracking_uri:
+            self._study.set_user_attr(_TRACKING, uri)
+
     def launches(self) -> Iterator[Launch]:
         """Every launch, in the order proposed; enqueued trials that wait are left out."""
-        attrs = self._study.user_attrs
         for trial in self._study.get_trials(deepcopy=False):
             if "configuration" in trial.user_attrs:
-                yield _launch(trial, RunIds.decode(attrs.get(_runs_key(trial.number))))
+                yield _launch(trial)
+
+    def logged_runs(self) -> dict[int, LoggedRuns]:
+        """What of each launch is in MLflow, by launch number."""
+        attrs = self._study.user_attrs
+        prefix = self._runs_prefix()
+        return {
+            int(key.removeprefix(prefix)): LoggedRuns(
+                run_id=stored["run"],
+                point_run_ids=tuple(stored["points"]),
+                is_complete=stored["complete"],
+            )
+            for key, stored in attrs.items()
+            if key.startswith(prefix)
+        }
+
+    def _runs_prefix(self) -> str:
+        where = hashlib.sha256((self.tracking_uri or "").encode()).hexdigest()[:8]
+        return f"runs:{where}:"
 
     # -- writing, in the order of a launch's life -------------------------------------------
 
@@ -95,9 +116,14 @@ class Ledger:
         """Write one operating point, as soon as it is measured."""
         trial.set_user_attr(f"point:{index:03d}", encode_point(point))
 
-    def set_runs(self, number: int, runs: RunIds) -> None:
-        """Remember the MLflow runs of a launch; possible after it is closed, too."""
-        self._study.set_user_attr(_runs_key(number), runs.encode())
+    def set_logged_runs(self, number: int, runs: LoggedRuns) -> None:
+        """Remember what of a launch is in MLflow; possible after it is closed, too."""
+        stored = {
+            "run": runs.run_id,
+            "points": list(runs.point_run_ids),
+            "complete": runs.is_complete,
+        }
+        self._study.set_user_attr(f"{self._runs_prefix()}{number:06d}", stored)
 
     def close_launch(
         self,
@@ -150,7 +176,7 @@ class Ledger:
         self._study.tell(trial, values, state=_STATES[lesson.ending])
 
 
-def _launch(trial: FrozenTrial, runs: RunIds) -> Launch:
+def _launch(trial: FrozenTrial) -> Launch:
     attrs = trial.user_attrs
     return Launch(
         number=trial.number,
@@ -165,8 +191,6 @@ def _launch(trial: FrozenTrial, runs: RunIds) -> Launch:
         duplicate_of=attrs.get("duplicate_of"),
         start_s=attrs.get("start_s"),
         duration_s=attrs.get("duration_s"),
-        run_id=runs.run_id,
-        point_run_ids=runs.point_run_ids,
     )
 
 

@@ -1,7 +1,7 @@
 """The study loop: propose, launch, learn, until the budget is spent.
 
-Owns the order of things and what counts against the budget. What a launch is, how it is logged
-and how it is shown are handed in, so that the loop runs the same with a fake of each.
+Owns the order of things and what counts against the budget. What a launch is and how it is
+recorded are handed in, so that the loop runs the same with a fake of each.
 """
 
 from __future__ import annotations
@@ -10,57 +10,34 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from pathlib import Path
 
 import optuna
+from optuna.trial import Trial, TrialState
 
-from objectives import Evaluation, OperatingPoint
 from search_spaces.configuration import Configuration, configuration_key
-from tuner.config import Study
-from tuner.study.ledger import Ledger, known_configurations
-from tuner.study.lessons import lesson_of
+from tuner.study.ledger import known_configurations
+from tuner.study.lessons import Lesson, lesson_of
+from tuner.study.recording import LaunchRecorder, Recording
 from tuner.study.suggest import suggest_configuration, to_params
 from tuner.trial import Failed, FailureKind, Launch, Measured, Outcome, Phase
 
 # Proposals in a row that cost no launch: a sampler that has converged repeats itself, and rules
 # may forbid most of a space. After so many there is nothing new to be had from it.
-MAX_FREE_PROPOSALS = 200
+MAX_FREE_PROPOSALS = 100
 
 
 class StopReason(StrEnum):
     """Why a study stopped."""
 
-    LAUNCHES = "launch budget spent"
-    HOURS = "time budget spent"
-    EXHAUSTED = "every configuration that the rules allow is known"
+    LAUNCHES = "the launch budget is spent"
+    HOURS = "the time budget is spent"
+    EXHAUSTED = "the sampler proposes nothing new that the rules allow"
     HOPELESS = "the model cannot be served"
     INTERRUPTED = "interrupted"
 
 
-class LaunchLog(Protocol):
-    """Where a launch is recorded beside the ledger, as it goes."""
-
-    def opened(self, launch: Launch, command: tuple[str, ...]) -> None:
-        """A server is about to be started."""
-
-    def measured(self, index: int, point: OperatingPoint, evaluation: Evaluation) -> None:
-        """One operating point is finished."""
-
-    def closed(self, launch: Launch) -> None:
-        """The launch is over and its server gone."""
-
-
-class RunLaunch(Protocol):
-    """Start a server, measure it, tear it down."""
-
-    def __call__(
-        self,
-        number: int,
-        configuration: Configuration,
-        on_command: Callable[[tuple[str, ...]], None],
-        on_point: Callable[[OperatingPoint, Evaluation], None],
-    ) -> Outcome:
-        """See ``tuner.trial_runner.run_trial``."""
+RunTrial = Callable[[Configuration, Path, LaunchRecorder], Outcome]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,35 +54,52 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collaborators:
-    """What the loop works with."""
+class World:
+    """What the loop works with.
 
-    study: Study
+    Attributes:
+        optuna_study: Asks and tells.
+        recording: Where launches are recorded; it knows the study.
+        run_trial: Launches and measures a configuration.
+        is_cancelled: Whether the operator wants to stop.
+        clock: Seconds, for the time budget.
+    """
+
     optuna_study: optuna.Study
-    ledger: Ledger
-    run_launch: RunLaunch
-    log: LaunchLog
+    recording: Recording
+    run_trial: RunTrial
     is_cancelled: Callable[[], bool]
     clock: Callable[[], float] = time.perf_counter
 
+    def lesson(self, outcome: Outcome) -> Lesson:
+        """What an outcome teaches the sampler."""
+        study = self.recording.study
+        return lesson_of(
+            outcome, objectives=study.objectives, slos=study.slos, confidence=study.confidence
+        )
 
-def run_study(world: Collaborators, budget: Budget) -> StopReason:
+
+def run_study(world: World, budget: Budget) -> StopReason:
     """Run launches until the budget is spent, resuming what the ledger holds.
 
+    The caller holds the study's lock.
+
     Args:
-        world: The study and what the loop works with.
+        world: What the loop works with.
         budget: What may be spent.
 
     Returns:
         Why it stopped.
     """
-    _enqueue_first(world)
     started_s = world.clock()
+    world.recording.ledger.close_stale()
+    world.recording.catch_up()
+    _enqueue_first(world)
     n_free = 0
     while True:
         if world.is_cancelled():
             return StopReason.INTERRUPTED
-        launches = list(world.ledger.launches())
+        launches = list(world.recording.ledger.launches())
         if n_counted(launches) >= budget.n_launches:
             return StopReason.LAUNCHES
         if budget.hours is not None and world.clock() - started_s >= budget.hours * 3600:
@@ -120,53 +114,46 @@ def run_study(world: Collaborators, budget: Budget) -> StopReason:
 def n_counted(launches: list[Launch]) -> int:
     """Launches that count against the budget: started, and not merely interrupted."""
     return sum(
-        launch.was_started
-        and not launch.is_open
-        and not (launch.failure and launch.failure.kind is FailureKind.INTERRUPTED)
+        launch.was_started and not launch.is_open and not _was_interrupted(launch)
         for launch in launches
     )
 
 
-def _enqueue_first(world: Collaborators) -> None:
+def _was_interrupted(launch: Launch) -> bool:
+    return launch.failure is not None and launch.failure.kind is FailureKind.INTERRUPTED
+
+
+def _enqueue_first(world: World) -> None:
     """VLLM's defaults first in a new study; in a resumed one, what was interrupted."""
-    for launch in world.ledger.close_stale():
-        world.log.closed(launch)
-    launches = list(world.ledger.launches())
-    space = world.study.space
-    waiting = world.optuna_study.get_trials(
-        deepcopy=False, states=(optuna.trial.TrialState.WAITING,)
-    )
-    if not launches and not waiting:
-        world.ledger.enqueue(
-            to_params(world.study.default_configuration(), space), origin="default"
-        )
+    study, ledger = world.recording.study, world.recording.ledger
+    if world.optuna_study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        return
+    launches = list(ledger.launches())
+    if not launches:
+        ledger.enqueue(to_params(study.default_configuration(), study.space), origin="default")
     known = known_configurations(iter(launches))
-    interrupted = {
-        configuration_key(launch.configuration): launch.configuration
-        for launch in launches
-        if launch.failure is not None
-        and launch.failure.kind is FailureKind.INTERRUPTED
-        and configuration_key(launch.configuration) not in known
-    }
-    for configuration in () if waiting else interrupted.values():
-        world.ledger.enqueue(to_params(configuration, space), origin="retry")
+    again = {configuration_key(x.configuration): x for x in launches if _was_interrupted(x)}
+    for key, launch in again.items():
+        if key not in known:
+            ledger.enqueue(to_params(launch.configuration, study.space), origin=launch.origin)
 
 
-def _propose(world: Collaborators, launches: list[Launch]) -> bool:
+def _propose(world: World, launches: list[Launch]) -> bool:
     """Ask for one configuration and answer it.
 
     Returns:
         Whether it cost a launch.
     """
+    study, ledger = world.recording.study, world.recording.ledger
     trial = world.optuna_study.ask()
-    configuration = suggest_configuration(trial, world.study.space)
-    world.ledger.open_launch(trial, configuration)
-    known = known_configurations(iter(launches)).get(configuration_key(configuration))
-    if known is not None:
-        lesson = _lesson(world, outcome_of(known))
-        world.ledger.close_duplicate(trial, lesson, earlier=known.number)
+    configuration = suggest_configuration(trial, study.space)
+    ledger.open_launch(trial, configuration)
+    earlier = known_configurations(iter(launches)).get(configuration_key(configuration))
+    if earlier is not None:
+        lesson = world.lesson(outcome_of(earlier))
+        ledger.close_duplicate(trial, lesson, earlier=earlier.number)
         return False
-    violations = world.study.violations(configuration)
+    violations = study.violations(configuration)
     if violations:
         failed = Failed(
             kind=FailureKind.RULE_VIOLATION,
@@ -174,45 +161,36 @@ def _propose(world: Collaborators, launches: list[Launch]) -> bool:
             message="; ".join(violation.message for violation in violations),
             is_deterministic=True,
         )
-        world.ledger.close_launch(
-            trial, _lesson(world, failed), failure=failed, start_s=None, duration_s=0.0
-        )
+        lesson = world.lesson(failed)
+        ledger.close_launch(trial, lesson, failure=failed, start_s=None, duration_s=0.0)
         return False
     _launch(world, trial, configuration)
     return True
 
 
-def _launch(world: Collaborators, trial: optuna.trial.Trial, configuration: Configuration) -> None:
+def _launch(world: World, trial: Trial, configuration: Configuration) -> None:
+    recording = world.recording
     started_s = world.clock()
+    origin = str(trial.user_attrs.get("origin", "sampler"))
     proposed = Launch(
-        number=trial.number,
-        configuration=configuration,
-        origin=trial.user_attrs.get("origin", "sampler"),
-        is_open=True,
+        number=trial.number, configuration=configuration, origin=origin, is_open=True
     )
-    points: list[OperatingPoint] = []
-
-    def on_command(command: tuple[str, ...]) -> None:
-        world.ledger.set_command(trial, command)
-        world.log.opened(replace(proposed, command=command), command)
-
-    def on_point(point: OperatingPoint, evaluation: Evaluation) -> None:
-        world.ledger.add_point(trial, len(points), point)
-        world.log.measured(len(points), point, evaluation)
-        points.append(point)
-
-    outcome = world.run_launch(trial.number, configuration, on_command, on_point)
+    recorder = LaunchRecorder(recording, trial, proposed)
+    outcome = world.run_trial(configuration, recorder.folder, recorder)
     failure = outcome if isinstance(outcome, Failed) else None
-    world.ledger.close_launch(
-        trial,
-        _lesson(world, outcome),
-        failure=failure,
-        start_s=outcome.start_s if isinstance(outcome, Measured) else None,
-        duration_s=world.clock() - started_s,
+    start_s = outcome.start_s if isinstance(outcome, Measured) else None
+    duration_s = world.clock() - started_s
+    recording.ledger.close_launch(
+        trial, world.lesson(outcome), failure=failure, start_s=start_s, duration_s=duration_s
     )
-    if failure is not None and _deserves_retry(failure, proposed.origin):
-        world.ledger.enqueue(to_params(configuration, world.study.space), origin="retry")
-    world.log.closed(world.ledger.launch(trial.number))
+    if failure is not None and _deserves_retry(failure, origin):
+        params = to_params(configuration, recording.study.space)
+        recording.ledger.enqueue(params, origin="retry")
+    closed = replace(
+        recorder.launch, failure=failure, is_open=False, start_s=start_s, duration_s=duration_s
+    )
+    recording.sync(closed)
+    recording.progress.closed(closed)
 
 
 def _deserves_retry(failure: Failed, origin: str) -> bool:
@@ -226,10 +204,11 @@ def _deserves_retry(failure: Failed, origin: str) -> bool:
 
 def _is_hopeless(launches: list[Launch]) -> bool:
     """Whether the model itself is the trouble, which no other configuration will cure."""
-    return any(
+    is_missing = any(
         launch.failure is not None and launch.failure.kind is FailureKind.MODEL_UNAVAILABLE
         for launch in launches
-    ) and not any(launch.points for launch in launches)
+    )
+    return is_missing and not any(launch.points for launch in launches)
 
 
 def outcome_of(launch: Launch) -> Outcome:
@@ -237,10 +216,3 @@ def outcome_of(launch: Launch) -> Outcome:
     if launch.failure is not None:
         return replace(launch.failure, points=launch.points)
     return Measured(points=launch.points, start_s=launch.start_s or 0.0)
-
-
-def _lesson(world: Collaborators, outcome: Outcome) -> ...:
-    study = world.study
-    return lesson_of(
-        outcome, objectives=study.objectives, slos=study.slos, confidence=study.confidence
-    )

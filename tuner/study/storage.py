@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import optuna
+from optuna.study import StudyDirection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from objectives import Direction, Objective
@@ -63,7 +64,9 @@ def create_or_load(
         UsageError: A study of this name exists with other objectives.
     """
     directions = [
-        "maximize" if objective.direction is Direction.MAXIMIZE else "minimize"
+        StudyDirection.MAXIMIZE
+        if objective.direction is Direction.MAXIMIZE
+        else StudyDirection.MINIMIZE
         for objective in objectives
     ]
     study = optuna.create_study(
@@ -73,7 +76,7 @@ def create_or_load(
         sampler=sampler,
         load_if_exists=True,
     )
-    if [direction.name.lower() for direction in study.directions] != directions:
+    if study.directions != directions:
         raise UsageError(
             f"the stored study {name!r} has other objectives than its file: "
             "restore the file, or rename it to start a new study."
@@ -88,7 +91,9 @@ def load(storage: optuna.storages.RDBStorage, name: str) -> optuna.Study:
         UsageError: There is none of this name.
     """
     try:
-        return optuna.load_study(storage=storage, study_name=name, sampler=_no_sampler())
+        # It is only read: a sampler that fits nothing is made in no time.
+        sampler = optuna.samplers.RandomSampler()
+        return optuna.load_study(storage=storage, study_name=name, sampler=sampler)
     except KeyError as error:
         names = sorted(optuna.get_all_study_names(storage))
         known = ", ".join(names) if names else "none yet"
@@ -96,10 +101,6 @@ def load(storage: optuna.storages.RDBStorage, name: str) -> optuna.Study:
             f"there is no study {name!r} in the storage (studies: {known}): "
             f"run `tune start --study {name}` first."
         ) from error
-
-
-def _no_sampler() -> optuna.samplers.BaseSampler:
-    return optuna.samplers.RandomSampler()
 
 
 @contextmanager

@@ -56,8 +56,9 @@ def _suggest(trial: Trial, name: str, parameter: Parameter) -> ParameterValue:
     label = param_name(name, parameter)
     match parameter:
         case Choices(values=values):
-            value: ParameterValue = trial.suggest_categorical(label, values)
-            return value
+            chosen = trial.suggest_categorical(label, values)
+            assert chosen is not None  # noqa: S101 - Optuna's type allows it, ours does not
+            return chosen
         case IntRange(low=low, high=high, step=step):
             return trial.suggest_int(label, low, high, step=step)
         case Log2Range(low=low, high=high):

@@ -1,0 +1,7 @@
+"""Tracking in MLflow. Everything that is logged can be logged again from the study's storage."""
+
+from tuner.tracking.mlflow_tracker import MlflowTracker
+from tuner.tracking.records_file import read_records, write_records
+from tuner.tracking.store import ui_command
+
+__all__ = ["MlflowTracker", "read_records", "ui_command", "write_records"]
