@@ -2,6 +2,6 @@
 
 from tuner.tracking.mlflow_tracker import MlflowTracker
 from tuner.tracking.records_file import read_records, write_records
-from tuner.tracking.store import ui_command
+from tuner.tracking.ui import ui_command, ui_environment
 
-__all__ = ["MlflowTracker", "read_records", "ui_command", "write_records"]
+__all__ = ["MlflowTracker", "read_records", "ui_command", "ui_environment", "write_records"]

@@ -1,4 +1,4 @@
-"""Where MLflow keeps its data, and how its UI is started on it.
+"""Where MLflow keeps a study's data, and the settings that MLflow runs under.
 
 Owns locations and settings; imports nothing of MLflow.
 """
@@ -6,50 +6,72 @@ Owns locations and settings; imports nothing of MLflow.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from tuner.errors import UsageError
 
 # MLflow waits 120 s and tries eight times by default: a dead server would block every call for
-# minutes. The study's own storage keeps everything, so that what is missed is logged later.
-_SETTINGS = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+# minutes. The study's own storage keeps everything, so that what is missed is logged later; a
+# request that is sent again might make a run twice. MLflow's log would repeat our own errors.
+SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
-
-
-def tracking_uri(uri: str | None, mlruns_dir: Path) -> str:
-    """The tracking server to use: the one named, else SQLite under ``mlruns_dir``."""
-    return uri or f"sqlite:///{mlruns_dir.resolve() / 'mlflow.db'}"
-
-
-def artifact_location(uri: str | None, mlruns_dir: Path, study: str) -> str | None:
-    """Where a study's artifacts go; ``None`` lets a remote server decide."""
-    return None if uri else (mlruns_dir.resolve() / "artifacts" / study).as_uri()
+_SERVERS = ("http", "https")
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
 def apply_settings() -> None:
     """Set MLflow's environment before it is imported; what the user has set stays."""
-    for name, value in _SETTINGS.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
 
 
-def ui_command(mlruns_dir: Path, *, port: int) -> list[str]:
-    """The command that serves MLflow's UI for the local store, on loopback only."""
-    return [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        tracking_uri(None, mlruns_dir),
-        "--default-artifact-root",
-        (mlruns_dir.resolve() / "artifacts").as_uri(),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
+def tracking_uri(uri: str | None, mlruns_dir: Path) -> str:
+    """The tracking store to use: the one named, else SQLite under ``mlruns_dir``.
+
+    Raises:
+        UsageError: The one named is neither a server nor a database.
+    """
+    if uri is None:
+        return f"sqlite:///{mlruns_dir.resolve() / 'mlflow.db'}"
+    if not is_server(uri) and not is_database(uri):
+        raise UsageError(
+            f"--tracking-uri {uri!r} is no tracking store that can be used: give a server such as "
+            "http://host:5000 or a database such as sqlite:////folder/mlflow.db."
+        )
+    return uri
+
+
+def is_server(uri: str) -> bool:
+    """Whether a tracking URI is one of an MLflow server."""
+    return urlsplit(uri).scheme.lower() in _SERVERS
+
+
+def is_database(uri: str) -> bool:
+    """Whether a tracking URI is one of a database that MLflow can write to itself."""
+    return "://" in uri and urlsplit(uri).scheme.split("+")[0] in _DATABASES
+
+
+def artifact_location(uri: str | None, mlruns_dir: Path, study: str) -> str | None:
+    """Where a study's artifacts go: under ``mlruns_dir``; ``None`` lets a server decide.
+
+    MLflow's own default for a database is a folder below wherever the command was started.
+    """
+    if uri is not None and is_server(uri):
+        return None
+    return (mlruns_dir.resolve() / "artifacts" / study).as_uri()
+
+
+def without_password(uri: str) -> str:
+    """A URI as it may be shown: the password is hidden."""
+    parts = urlsplit(uri)
+    if parts.password is None:
+        return uri
+    user_info, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user_info.split(':')[0]}:***@{host}"))
