@@ -76,7 +76,7 @@ def check_database(uri: str) -> None:
 
     try:
         engine = sqlalchemy.create_engine(uri)
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise UsageError(
             f"--tracking-uri {without_password(uri)!r} is no database URL ({error}): "
             "give one such as sqlite:////folder/mlflow.db."

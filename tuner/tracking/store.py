@@ -6,8 +6,8 @@ Owns locations and settings; imports nothing of MLflow.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from tuner.errors import UsageError
 
@@ -42,20 +42,23 @@ def tracking_uri(uri: str | None, mlruns_dir: Path) -> str:
         return f"sqlite:///{mlruns_dir.resolve() / 'mlflow.db'}"
     if not is_server(uri) and not is_database(uri):
         raise UsageError(
-            f"--tracking-uri {uri!r} is no tracking store that can be used: give a server such as "
-            "http://host:5000 or a database such as sqlite:////folder/mlflow.db."
+            f"--tracking-uri {without_password(uri)!r} is no tracking store that can be used: "
+            "give a server such as http://host:5000, or a database such as "
+            "sqlite:////folder/mlflow.db."
         )
     return uri
 
 
 def is_server(uri: str) -> bool:
     """Whether a tracking URI is one of an MLflow server."""
-    return urlsplit(uri).scheme.lower() in _SERVERS
+    scheme, colon, _ = uri.partition("://")
+    return bool(colon) and scheme.lower() in _SERVERS
 
 
 def is_database(uri: str) -> bool:
     """Whether a tracking URI is one of a database that MLflow can write to itself."""
-    return "://" in uri and urlsplit(uri).scheme.split("+")[0] in _DATABASES
+    scheme, colon, _ = uri.partition("://")
+    return bool(colon) and scheme.split("+")[0] in _DATABASES
 
 
 def artifact_location(uri: str | None, mlruns_dir: Path, study: str) -> str | None:
@@ -70,8 +73,4 @@ def artifact_location(uri: str | None, mlruns_dir: Path, study: str) -> str | No
 
 def without_password(uri: str) -> str:
     """A URI as it may be shown: the password is hidden."""
-    parts = urlsplit(uri)
-    if parts.password is None:
-        return uri
-    user_info, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user_info.split(':')[0]}:***@{host}"))
+    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:***@", uri)

@@ -46,6 +46,8 @@ def test_a_server_says_where_artifacts_go(tmp_path: Path) -> None:
         ("postgresql://me:secret@host:5432/db", "postgresql://me:***@host:5432/db"),
         ("https://me:p@ss@host/x", "https://me:***@host/x"),
         ("https://me@host", "https://me@host"),
+        ("odd_scheme://me:secret@host", "odd_scheme://me:***@host"),
+        ("http://host:5000/a@b", "http://host:5000/a@b"),
         ("sqlite:////a/b.db", "sqlite:////a/b.db"),
     ],
 )
