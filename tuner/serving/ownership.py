@@ -13,7 +13,13 @@ from pathlib import Path
 
 import psutil
 
-from tuner.serving.process import LAUNCH_ID_VARIABLE, SessionId, members, stop_session
+from tuner.serving.process import (
+    LAUNCH_ID_VARIABLE,
+    SessionId,
+    created_s,
+    members,
+    stop_session,
+)
 from tuner.serving.shared_memory import remove_segments, segments_of
 
 
@@ -24,7 +30,8 @@ class Owned:
     Attributes:
         launch_id: See ``SessionId``.
         tuner_pid: The tuner that started it.
-        tuner_created_s: When that tuner was created, which tells it from a later one.
+        tuner_created_s: When that tuner was created (``process.created_s``), which tells it from
+            a later process with its pid.
         leader_pid: The server's leader; ``None`` in the moment before it is started.
         leader_created_s: When the leader was created.
         log_file: Where its output went.
@@ -61,7 +68,7 @@ class OwnershipRecord:
         owned = Owned(
             launch_id=self._launch_id,
             tuner_pid=os.getpid(),
-            tuner_created_s=psutil.Process().create_time(),
+            tuner_created_s=created_s(os.getpid()),
             leader_pid=None if session is None else session.leader_pid,
             leader_created_s=None if session is None else session.leader_created_s,
             log_file=str(self._log_file),
@@ -82,10 +89,11 @@ def orphans(folder: Path) -> list[Owned]:
     for file in sorted(folder.glob("*.json")):
         try:
             owned = Owned(**json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            is_orphan = not _is_alive(owned.tuner_pid, owned.tuner_created_s)
+        except (OSError, ValueError, TypeError, OverflowError):
             # Half a record cannot say whose it is; it was replaced atomically, so it is not ours.
             continue
-        if not _is_alive(owned.tuner_pid, owned.tuner_created_s):
+        if is_orphan:
             found.append(owned)
     return found
 
@@ -125,20 +133,27 @@ def _session_of(owned: Owned) -> SessionId | None:
     for process in psutil.process_iter():
         try:
             if process.environ().get(LAUNCH_ID_VARIABLE) == owned.launch_id:
-                leader = psutil.Process(os.getsid(process.pid))
-                return SessionId(
-                    launch_id=owned.launch_id,
-                    leader_pid=leader.pid,
-                    leader_created_s=leader.create_time(),
-                )
+                return _session_around(process.pid, owned.launch_id)
         except (psutil.Error, OSError):
             continue
     return None
 
 
-def _is_alive(pid: int, created_s: float) -> bool:
+def _session_around(pid: int, launch_id: str) -> SessionId:
+    for leader_pid in (os.getsid(pid), pid):
+        try:
+            return SessionId(
+                launch_id=launch_id, leader_pid=leader_pid, leader_created_s=created_s(leader_pid)
+            )
+        except psutil.NoSuchProcess:
+            # The leader is gone already: the mark will find the others.
+            continue
+    raise psutil.NoSuchProcess(pid)
+
+
+def _is_alive(pid: int, pid_created_s: float) -> bool:
     try:
         process = psutil.Process(pid)
-        return process.create_time() == created_s and process.status() != psutil.STATUS_ZOMBIE
+        return created_s(pid) == pid_created_s and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

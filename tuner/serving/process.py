@@ -27,8 +27,8 @@ class SessionId:
     Attributes:
         launch_id: Value of ``TUNE_LAUNCH_ID`` in their environment.
         leader_pid: The session's leader, which is also its session id.
-        leader_created_s: When the leader was created, in the system's own terms; it tells the
-            leader from a later process that got the same pid.
+        leader_created_s: When the leader was created, see ``created_s``; it tells the leader from
+            a later process that got the same pid.
     """
 
     launch_id: str
@@ -70,43 +70,67 @@ def identify(child: subprocess.Popen[bytes], launch_id: str) -> SessionId:
     return SessionId(
         launch_id=launch_id,
         leader_pid=child.pid,
-        leader_created_s=psutil.Process(child.pid).create_time(),
+        leader_created_s=created_s(child.pid),
     )
+
+
+def created_s(pid: int) -> float:
+    """Seconds from the start of the system to that of a process, a zombie included.
+
+    Not ``psutil``'s ``create_time``: that is a time of day, and changes for every process when
+    the system's clock is set.
+
+    Raises:
+        psutil.NoSuchProcess: There is no such process.
+    """
+    try:
+        stat = (Path("/proc") / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise psutil.NoSuchProcess(pid) from error
+    # Field 22 of proc(5); the name, field 2, may itself hold blanks and brackets.
+    return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def members(session: SessionId) -> list[psutil.Process]:
     """Every living process of a launch; a zombie, which holds nothing, is not among them."""
+    has_session = not _is_given_anew(session)
     found = []
     for process in psutil.process_iter():
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and _belongs(process, session):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if (has_session and _is_in(process, session)) or _has_mark(process, session):
                 found.append(process)
         except psutil.Error:
             continue
     return found
 
 
-def _belongs(process: psutil.Process, session: SessionId) -> bool:
+def _is_given_anew(session: SessionId) -> bool:
+    """Whether the session id is another's by now, whose processes are none of ours.
+
+    The kernel gives no pid anew while a session has it as its id, so ours had ended by then.
+    """
+    try:
+        return created_s(session.leader_pid) != session.leader_created_s
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_in(process: psutil.Process, session: SessionId) -> bool:
     try:
         in_session = os.getsid(process.pid) == session.leader_pid
     except OSError:
         return False
-    # A session id that was given out anew belongs to processes older or younger than ours: the
-    # leader is the first of its session.
-    if in_session and process.create_time() >= session.leader_created_s:
-        leader_is_other = (
-            process.pid == session.leader_pid and process.create_time() != session.leader_created_s
-        )
-        if not leader_is_other:
-            return True
-    return _mark_of(process) == session.launch_id
+    # The leader is the first of its session.
+    return in_session and created_s(process.pid) >= session.leader_created_s
 
 
-def _mark_of(process: psutil.Process) -> str | None:
+def _has_mark(process: psutil.Process, session: SessionId) -> bool:
     try:
-        return process.environ().get(LAUNCH_ID_VARIABLE)
+        return process.environ().get(LAUNCH_ID_VARIABLE) == session.launch_id
     except (psutil.Error, OSError):
-        return None
+        return False
 
 
 def stop_session(
@@ -147,7 +171,7 @@ def stop_session(
 def _signal_leader(session: SessionId) -> None:
     try:
         leader = psutil.Process(session.leader_pid)
-        if leader.create_time() == session.leader_created_s:
+        if created_s(leader.pid) == session.leader_created_s:
             leader.send_signal(signal.SIGTERM)
     except psutil.Error:
         return

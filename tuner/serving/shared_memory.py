@@ -22,11 +22,19 @@ def segments_of(processes: Iterable[psutil.Process]) -> set[str]:
         try:
             lines = (base / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
             found |= {line[line.index(_FOLDER) :] for line in lines if _FOLDER in line}
-            links = [str(link.readlink()) for link in (base / "fd").iterdir()]
+            files = list((base / "fd").iterdir())
         except OSError:
             continue
-        found |= {link for link in links if link.startswith(_FOLDER)}
+        found |= {link for link in map(_target_of, files) if link.startswith(_FOLDER)}
     return {name for name in found if not name.endswith("(deleted)")}
+
+
+def _target_of(file: Path) -> str:
+    """What an open file is; a busy process may have closed it since it was listed."""
+    try:
+        return str(file.readlink())
+    except OSError:
+        return ""
 
 
 def remove_segments(names: set[str]) -> list[str]:

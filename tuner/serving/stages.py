@@ -10,8 +10,9 @@ STAGES = (
     ("Starting to load model", "loading weights"),
     ("Loading weights took", "weights loaded"),
     ("Dynamo bytecode transform", "compiling"),
+    # "GPU KV cache size" or "CPU KV cache size".
+    ("KV cache size", "KV cache allocated"),
     ("Capturing CUDA graph", "capturing graphs"),
-    ("GPU KV cache size", "KV cache allocated"),
     ("Application startup complete", "serving"),
 )
 FIRST_STAGE = "importing vLLM"
@@ -44,8 +45,8 @@ class StageReader:
             return False
         self._offset += len(new)
         text = (self._rest + new).decode("utf-8", errors="replace")
-        # A text that is cut in two by the read is found with the next one.
-        self._rest = new[-200:]
+        # A text that is cut up by the reads is found with the last of them.
+        self._rest = (self._rest + new)[-200:]
         before = self.stage
         for mark, stage in STAGES:
             if mark in text:
