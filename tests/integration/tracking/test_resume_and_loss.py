@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from mlflow.entities import ViewType
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from tests.integration.tracking.samples import LAUNCH, measured, open_local
@@ -159,13 +160,17 @@ def test_a_run_that_the_user_deleted_is_passed_over(
     tracker.end_launch(run_id, replace(LAUNCH, is_open=False), [])
 
 
-def test_a_value_that_mlflow_refuses_is_not_taken_for_a_deleted_run(
-    tracker: MlflowTracker,
+def test_a_refusal_is_not_taken_for_a_deleted_run(
+    tracker: MlflowTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = tracker.start_launch(LAUNCH)
-    point, evaluation = measured(1, {"not a metric name!": 1.0})
-    with pytest.raises(UnreachableError, match="not a metric name!"):
-        tracker.log_point(run_id, LAUNCH, point, evaluation, None)
+
+    def refuse(*args: object) -> None:
+        raise MlflowException("no such status")
+
+    monkeypatch.setattr(MlflowClient, "set_terminated", refuse)
+    with pytest.raises(UnreachableError, match="no such status"):
+        tracker.end_launch(run_id, replace(LAUNCH, is_open=False), [])
 
 
 def test_an_experiment_that_the_user_deleted_comes_back(
