@@ -185,8 +185,9 @@ def _wait_until_gone(
 ) -> list[psutil.Process]:
     deadline_s = time.monotonic() + limit_s
     while True:
-        reap()
         left = members(session)
+        # After the look: a leader that ended just before it is no member any more.
+        reap()
         if not left or time.monotonic() >= deadline_s:
             return left
         sleep(0.05)

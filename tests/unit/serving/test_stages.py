@@ -3,9 +3,9 @@
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytest import TempPathFactory
 
 from tuner.serving.stages import FIRST_STAGE, StageReader
 
@@ -44,7 +44,7 @@ def test_marks_that_come_in_many_pieces_are_found(tmp_path: Path) -> None:
 @settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(0, len(BASE)), max_size=12).map(sorted))
 def test_however_the_log_is_cut_the_stages_come_in_order_and_the_last_is_seen(
-    tmp_path_factory: TempPathFactory, cuts: list[int]
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
     ends = [0, *cuts, len(BASE)]
