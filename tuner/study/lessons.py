@@ -53,9 +53,9 @@ def lesson_of(
     """Turn the outcome of a launch into what the sampler is told.
 
     A measured launch gives the ends of its feasible front, one value per objective, each the best
-    among the points within the SLOs; without such a point, the values and slacks of the point
-    that misses them least. A deterministic failure is a broken promise of the configuration, so
-    every constraint is violated. A transient failure says nothing about it.
+    among the points within the SLOs; without such a point, the values and slacks of the valid
+    point that misses them least. A deterministic failure is a broken promise of the configuration,
+    so every constraint is violated. A transient failure says nothing about it.
 
     Args:
         outcome: What came of the launch.
@@ -64,7 +64,7 @@ def lesson_of(
         confidence: Of the verdicts, e.g. 0.95.
 
     Returns:
-        The lesson; PRUNED for a launch whose points lack a value of some objective.
+        The lesson; PRUNED for a launch whose points lack a value of some objective or are invalid.
     """
     match outcome:
         case Failed(is_deterministic=True):
@@ -116,12 +116,13 @@ def _nearest_miss(
     objectives: Sequence[Objective],
     slos: Sequence[Slo],
 ) -> Lesson:
-    """The point that misses the SLOs least, told as infeasible."""
+    """The valid point that misses the SLOs least, told as infeasible."""
 
     def miss(evaluation: Evaluation) -> float:
         return sum(max(0.0, _slack(evaluation, slo)) for slo in slos)
 
-    point, evaluation = min(judged, key=lambda pair: miss(pair[1]))
+    # What an invalid point seems to have met must not hide what the valid ones measured.
+    point, evaluation = min(judged, key=lambda pair: (not pair[0].is_valid, miss(pair[1])))
     constraints = {_name(slo): _slack(evaluation, slo) for slo in slos}
     # A point can be invalid, or decided infeasible by its request counts, with every slack met.
     constraints[LAUNCH_CONSTRAINT] = -1.0 if miss(evaluation) > 0 else 1.0
