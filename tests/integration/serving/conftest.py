@@ -56,8 +56,10 @@ def port_of(base_url: str) -> int:
 
 
 @pytest.fixture
-def make_spec(tmp_path: Path) -> Iterator[MakeSpec]:
+def make_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeSpec]:
     """Specifications of fake servers; whatever a failed test leaves of them is ended."""
+    # The fake is ready far sooner than vLLM.
+    monkeypatch.setattr("tuner.serving.server._POLL_S", 0.03)
     launch_ids = []
 
     def build(
