@@ -53,6 +53,26 @@ def test_the_decision_points_follow_from_the_mixture_in_exact_fractions(n_over: 
     assert first == (329, 682, 889, 1090)[n_over]
 
 
+@pytest.mark.parametrize("n_over", range(2, 8))
+def test_the_last_broken_sample_size_follows_from_the_mixture_in_exact_fractions(
+    n_over: int,
+) -> None:
+    # 0.15 at 2 %, 0.20 at 4 %, 0.30 at 10 %, 0.25 at 30 % and 0.10 at 50 %, against 1 %.
+    weights = {2: 15, 4: 20, 10: 30, 30: 25, 50: 10}
+
+    def evidence(n: int) -> Fraction:
+        return sum(
+            Fraction(weight, 100)
+            * share**n_over
+            * (Fraction(100 - share, 100) / Fraction(99, 100)) ** (n - n_over)
+            for share, weight in weights.items()
+        )
+
+    last = max(n for n in range(n_over, 400) if evidence(n) >= 20)
+    assert decide(n_over, last) is Verdict.INFEASIBLE
+    assert decide(n_over, last + 1) is Verdict.UNDECIDED
+
+
 def test_nothing_seen_decides_nothing() -> None:
     assert decide(0, 0) is Verdict.UNDECIDED
 
@@ -96,6 +116,11 @@ def test_a_median_that_six_in_ten_requests_miss_stays_undecided() -> None:
 def test_a_huge_sample_neither_overflows_nor_underflows() -> None:
     assert decide(0, 10**9) is Verdict.FEASIBLE
     assert decide(10**9, 10**9) is Verdict.INFEASIBLE
+
+
+def test_counts_that_no_alternative_allows_are_no_evidence_for_any() -> None:
+    seen = Exceedance(n_over=1, n_total=10)
+    assert log_evidence(seen, 0.01, ((0.0, 1.0),)) == -math.inf
 
 
 @given(st.integers(0, 60), st.integers(0, 3000))

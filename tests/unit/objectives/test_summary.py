@@ -1,6 +1,7 @@
 """Every figure here is worked out by hand from a few records."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -74,6 +75,13 @@ def test_a_request_counts_where_it_ended() -> None:
         failure(15.0, 16.0, due_s=14.0),  # ended, but not well
     )
     assert metrics["request_per_s"] == 2 / 10
+
+
+def test_a_request_ends_with_its_last_text_and_not_with_the_usage_chunk_after_it() -> None:
+    record = replace(answer(19.5, 19.9, due_s=19.0), end_s=20.5)
+    metrics = metrics_of(record)
+    assert metrics["request_per_s"] == 1 / 10
+    assert metrics["mean_e2el_ms"] == pytest.approx(900.0)
 
 
 def test_a_chunk_of_several_tokens_counts_for_all_of_them() -> None:

@@ -130,6 +130,13 @@ def test_an_unknown_p99_counts_as_twice_its_limit() -> None:
     assert told.constraints["slo_p99_ttft_ms"] == 1.0
 
 
+def test_a_throughput_far_above_its_lower_limit_counts_as_one_limit_above() -> None:
+    outcome = Measured(points=(point(10.0, 900.0),), start_s=1.0)
+    slos = [Slo(metric="output_tok_per_s", limit=100)]
+    told = lesson_of(outcome, objectives=[MOST], slos=slos, confidence=0.95)
+    assert told.constraints["slo_output_tok_per_s"] == -1.0
+
+
 def test_a_deterministic_failure_breaks_every_promise() -> None:
     told = failed(is_deterministic=True)
     assert told.ending is Ending.PRUNED
