@@ -285,7 +285,7 @@ def _is_known(metric: str, path: tuple[str | int, ...], problems: Problems) -> b
     if metric in CATALOGUE:
         return True
     near = nearest_metric(metric)
-    hint = f"did you mean {near!r}?" if near else "see `tune metrics` for the catalogue"
+    hint = f"did you mean {near!r}?" if near else "docs/study-file.md lists them"
     problems.add(path, f"unknown metric {metric!r}: {hint}")
     return False
 

@@ -56,6 +56,7 @@ class Ledger:
 
     def __init__(self, study: optuna.Study) -> None:
         self._study = study
+        self._closed: dict[int, Launch] = {}
 
     @property
     def canonical(self) -> dict[str, Any] | None:
@@ -81,8 +82,14 @@ class Ledger:
     def launches(self) -> Iterator[Launch]:
         """Every launch, in the order proposed; enqueued trials that wait are left out."""
         for trial in self._study.get_trials(deepcopy=False):
-            if "configuration" in trial.user_attrs:
-                yield _launch(trial)
+            if "configuration" not in trial.user_attrs:
+                continue
+            launch = self._closed.get(trial.number) or _launch(trial)
+            if not launch.is_open:
+                # A finished trial cannot change; decoding all of them for every proposal would
+                # make a long study slower and slower.
+                self._closed[trial.number] = launch
+            yield launch
 
     def logged_runs(self) -> dict[int, LoggedRuns]:
         """What of each launch is in MLflow, by launch number."""

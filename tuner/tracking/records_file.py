@@ -72,6 +72,7 @@ def read_records(file: Path) -> list[RequestRecord]:
 
 def _record(row: Mapping[str, str]) -> RequestRecord:
     chunks = row["chunk_s"].split(_CHUNK_SEPARATOR) if row["chunk_s"] else []
+    chunks = row["chunk_s"].split(_CHUNK_SEPARATOR) if row["chunk_s"] else []
     return RequestRecord(
         index=int(row["index"]),
         due_s=float(row["due_s"]),
