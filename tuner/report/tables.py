@@ -42,7 +42,7 @@ def pareto_table(rows: Sequence[PointRow], *, has_gpu: bool) -> str:
         Lines; the SLOs column says ``met`` where they are proven at the study's confidence,
         ``open`` where the sample does not decide, ``broken`` where it decides against.
     """
-    cells = [_HEADERS]
+    cells: list[tuple[str, ...]] = [_HEADERS]
     for number, row in enumerate(rows, start=1):
         metric = row.point.metrics.get
         verdict = _VERDICTS[row.evaluation.verdict]

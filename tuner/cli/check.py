@@ -1,0 +1,34 @@
+"""`tune check`: a study file against its schema and against the installed vLLM, without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.app import app
+from tuner.errors import MissingDependencyError, StudyFileError
+
+
+@app.command()
+def check(
+    file: Annotated[str, typer.Argument(help="A study file, or the name of a study.")],
+) -> None:
+    """Check a study file: schema, rules, and every value by vLLM's own argument parser."""
+    from tuner.config import read_study
+    from tuner.serving import find_vllm
+    from tuner.serving.vllm_check import check_study
+
+    study = read_study(file, folder=Path.cwd())
+    try:
+        vllm = find_vllm()
+    except MissingDependencyError:
+        typer.echo(f"{study.file}: the schema is met; vLLM is not installed to check its values.")
+        return
+    problems = check_study(study, vllm.python)
+    if problems:
+        found = "\n".join(f"{problem.key}: {problem.message}" for problem in problems)
+        raise StudyFileError(f"vLLM {vllm.version} refuses:\n{found}", file=study.file)
+    names = ", ".join(study.space.order) or "nothing"
+    typer.echo(f"{study.file}: fine for vLLM {vllm.version}; it varies {names}.")
