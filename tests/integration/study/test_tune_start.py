@@ -1,0 +1,230 @@
+"""`tune` from the command line against the fake vLLM: the whole loop, its failures and its ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import psutil
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+pytestmark = pytest.mark.timeout(180)
+FAKE = Path(__file__).parents[2] / "fakes" / "fake_vllm.py"
+STUDY = """
+version: 1
+model: ./model
+hardware: {{gpus: 0}}
+env: {{FAKE_VLLM_TPOT_MS: "{tpot_ms}", {env}}}
+parameters:
+  batch_size: {{ladder: [1, 4]}}
+  dtype: {{choices: [bfloat16, float16]}}
+  max_num_seqs: {{choices: [2, 8]}}
+workload: {{input_tokens: 8, output_tokens: 4}}
+objectives: [{{maximize: output_tok_per_s}}, {{minimize: p99_tpot_ms}}]
+slo: {{p99_ttft_ms: 5000, p99_tpot_ms: {tpot_limit_ms}, error_frac: 0.01}}
+level: {{min_requests: 100, max_requests: 110, max_s: 1}}
+launch: {{ready_deadline_s: 60, command: [{python}, {fake}, serve]}}
+budget: {{launches: 4}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "search_spaces").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
+    words = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrst"]
+    vocabulary = {word: index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="bal"))  # noqa: S106 - a token
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
+    return tmp_path
+
+
+def write_study(
+    folder: Path, *, tpot_ms: float = 0.5, tpot_limit_ms: float = 5000, env: str = ""
+) -> None:
+    text = STUDY.format(
+        tpot_ms=tpot_ms,
+        tpot_limit_ms=tpot_limit_ms,
+        env=env,
+        python=json.dumps(sys.executable),
+        fake=json.dumps(str(FAKE)),
+    )
+    (folder / "search_spaces" / "s.yaml").write_text(text, encoding="utf-8")
+
+
+def command(*words: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("tune")), *words]
+
+
+def tune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, check=False)
+
+
+def status(folder: Path) -> dict[str, object]:
+    answer: dict[str, object] = json.loads(tune(folder, "status", "-s", "s", "--json").stdout)
+    return answer
+
+
+def servers(folder: Path) -> list[int]:
+    """Processes of a fake server that was started for this folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(FAKE) in process.cmdline() and Path(process.cwd()) == folder:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def stored_states(folder: Path) -> list[str]:
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{folder}/mlruns/optuna.db")
+    return [trial.state.name for trial in study.trials if "command" in trial.user_attrs]
+
+
+def test_a_study_measures_every_configuration_once_and_a_second_run_repeats_nothing(
+    folder: Path,
+) -> None:
+    write_study(folder)
+    first = tune(folder, "start", "-s", "s")
+    assert first.returncode == 0, first.stderr
+    assert "Pareto set of s" in first.stdout
+    points = json.loads(tune(folder, "pareto", "-s", "s", "--all", "--json").stdout)["points"]
+    keys = {(json.dumps(p["configuration"], sort_keys=True), p["batch_size"]) for p in points}
+    # dtype x max_num_seqs; batch 4 does not fit where the server runs two requests at once.
+    assert len(keys) == len(points) == 6
+    assert points[0]["configuration"] == {"dtype": "bfloat16", "max_num_seqs": 8}
+    assert all(point["metrics"]["n_requests"] >= 100 for point in points)
+    second = tune(folder, "start", "-s", "s")
+    assert second.returncode == 0, second.stderr
+    assert status(folder)["n_launches"] == 4
+    assert len(stored_states(folder)) == 4
+    assert servers(folder) == []
+
+
+def test_a_command_of_a_row_is_printed_as_it_was_run(folder: Path) -> None:
+    write_study(folder)
+    assert tune(folder, "start", "-s", "s", "--launches", "1").returncode == 0
+    shown = tune(folder, "pareto", "-s", "s", "--command", "1")
+    assert "serve ./model" in shown.stdout
+    assert "--max-num-seqs 8" in shown.stdout
+    assert tune(folder, "pareto", "-s", "s", "--command", "9").returncode == 2
+    table = tune(folder, "pareto", "-s", "s", "--csv").stdout.splitlines()
+    assert table[0].startswith("launch,batch_size,feasible,verdict,pareto")
+
+
+def test_a_deterministic_crash_is_pruned_and_not_repeated(folder: Path) -> None:
+    write_study(folder, env='FAKE_VLLM_FAULT: oom, FAKE_VLLM_FAULT_IF: "--dtype float16"')
+    done = tune(folder, "start", "-s", "s")
+    assert done.returncode == 0, done.stderr
+    assert status(folder)["failures"] == {"out_of_memory": 2}
+    assert sorted(stored_states(folder)) == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]
+
+
+def test_an_engine_that_dies_is_a_failure_that_keeps_its_points(folder: Path) -> None:
+    write_study(folder, env='FAKE_VLLM_FAULT: "die_after:150"')
+    tune(folder, "start", "-s", "s", "--launches", "1")
+    seen = status(folder)
+    assert seen["failures"] == {"engine_died": 1}
+    assert seen["n_points"] == 1
+    assert servers(folder) == []
+
+
+def test_nothing_feasible_prints_the_nearest_points_and_exits_with_4(folder: Path) -> None:
+    write_study(folder, tpot_ms=3, tpot_limit_ms=0.5)
+    done = tune(folder, "start", "-s", "s", "--launches", "1")
+    assert done.returncode == 4, done.stderr
+    assert "Nearest" in done.stdout
+    assert "p99_tpot_ms" in done.stdout
+    shown = json.loads(tune(folder, "pareto", "-s", "s", "--json").stdout)
+    assert shown["points"] == []
+    assert shown["nearest"]
+
+
+def test_a_server_that_never_starts_exits_with_5(folder: Path) -> None:
+    write_study(folder, env="FAKE_VLLM_FAULT: refuse")
+    done = tune(folder, "start", "-s", "s", "--launches", "2")
+    assert done.returncode == 5
+    assert "mlruns/logs/s" in done.stderr
+
+
+def test_a_changed_search_space_is_refused_by_name(folder: Path) -> None:
+    write_study(folder)
+    assert tune(folder, "start", "-s", "s", "--launches", "1").returncode == 0
+    file = folder / "search_spaces" / "s.yaml"
+    file.write_text(file.read_text().replace("[2, 8]", "[2, 16]"), encoding="utf-8")
+    refused = tune(folder, "start", "-s", "s")
+    assert refused.returncode == 3
+    assert "parameters.max_num_seqs was" in refused.stderr
+    assert "search_spaces/s.yaml" in refused.stderr
+
+
+def wait_for_server(folder: Path, tuner: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not servers(folder):
+        assert tuner.poll() is None, "tune ended before it started a server"
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_ctrl_c_ends_the_server_and_a_second_run_goes_on(folder: Path) -> None:
+    write_study(folder, tpot_ms=20)
+    tuner = subprocess.Popen(command("start", "-s", "s"), cwd=folder, stderr=subprocess.DEVNULL)
+    wait_for_server(folder, tuner)
+    tuner.send_signal(signal.SIGINT)
+    assert tuner.wait(timeout=60) == 130
+    assert servers(folder) == []
+    assert status(folder)["n_launches"] == 0
+    resumed = tune(folder, "start", "-s", "s", "--launches", "1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert status(folder)["n_launches"] == 1
+
+
+def test_what_a_killed_tuner_left_is_reaped_by_the_next(folder: Path) -> None:
+    write_study(folder, tpot_ms=20)
+    tuner = subprocess.Popen(command("start", "-s", "s"), cwd=folder, stderr=subprocess.DEVNULL)
+    wait_for_server(folder, tuner)
+    time.sleep(1)
+    os.kill(tuner.pid, signal.SIGKILL)
+    tuner.wait()
+    orphans = servers(folder)
+    assert orphans
+    resumed = tune(folder, "start", "-s", "s", "--launches", "1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "left by a tune that was killed" in resumed.stderr
+    assert servers(folder) == []
+    assert not any(psutil.pid_exists(pid) for pid in orphans)
+
+
+def test_a_second_tuner_on_one_study_is_refused(folder: Path) -> None:
+    write_study(folder, tpot_ms=20)
+    tuner = subprocess.Popen(command("start", "-s", "s"), cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_server(folder, tuner)
+        second = tune(folder, "start", "-s", "s")
+        assert second.returncode == 2
+        assert f"pid {tuner.pid}" in second.stderr
+    finally:
+        tuner.send_signal(signal.SIGINT)
+        tuner.wait(timeout=60)
+
+
+def test_a_dead_tracking_server_exits_with_6_before_anything_starts(folder: Path) -> None:
+    write_study(folder)
+    dead = tune(folder, "start", "-s", "s", "--tracking-uri", "http://127.0.0.1:9")
+    assert dead.returncode == 6
+    assert servers(folder) == []
+
+
+def test_a_bad_storage_url_is_a_usage_error(folder: Path) -> None:
+    write_study(folder)
+    assert tune(folder, "start", "-s", "s", "--storage", "nonsense").returncode == 2
