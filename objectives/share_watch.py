@@ -19,13 +19,18 @@ class ShareWatch:
         confidence: Of the decisions.
         min_feasible: A level is not ended as feasible before so many requests, so that its
             percentiles can be stated.
+        min_infeasible: Nor as broken before so many. The test itself needs two requests, but the
+            first of a level share one batch and whatever disturbed it.
     """
 
-    def __init__(self, slos: Sequence[Slo], *, confidence: float, min_feasible: int) -> None:
+    def __init__(
+        self, slos: Sequence[Slo], *, confidence: float, min_feasible: int, min_infeasible: int = 0
+    ) -> None:
         self._shares = {slo: slo.max_share_frac for slo in slos if slo.max_share_frac is not None}
         self._counts = dict.fromkeys(self._shares, Exceedance(n_over=0, n_total=0))
         self._confidence = confidence
         self._min_feasible = min_feasible
+        self._min_infeasible = min_infeasible
         self._n = 0
 
     def add(self, record: RequestRecord) -> bool:
@@ -48,7 +53,7 @@ class ShareWatch:
             decide_share(seen, self._shares[slo], self._confidence)
             for slo, seen in self._counts.items()
         ]
-        if Verdict.INFEASIBLE in verdicts:
+        if Verdict.INFEASIBLE in verdicts and self._n >= self._min_infeasible:
             return True
         is_met = bool(verdicts) and set(verdicts) == {Verdict.FEASIBLE}
         return is_met and self._n >= self._min_feasible

@@ -33,10 +33,12 @@ class Choices:
         """Refuse an empty or ambiguous set.
 
         Raises:
-            ValueError: No value, or one value twice.
+            ValueError: No value, one value twice, or an endless one.
         """
         if not self.values:
             raise ValueError("choices are empty: give at least one value")
+        if any(isinstance(value, float) and not math.isfinite(value) for value in self.values):
+            raise ValueError("a choice must be a finite number")
         for index, value in enumerate(self.values):
             if any(is_same_kind(value, earlier) for earlier in self.values[:index]):
                 raise ValueError(f"choice {value!r} stands there twice")

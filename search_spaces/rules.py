@@ -134,7 +134,7 @@ def violations(
 
 def _parallelism(flags: Mapping[str, Any], machine: Machine) -> list[Violation]:
     found = []
-    tensor = int(flags.get("tensor_parallel_size", 1))
+    tensor = _size(flags, "tensor_parallel_size")
     needed = n_gpus_of(flags)
     if machine.n_gpus and needed > machine.n_gpus:
         found.append(
@@ -163,8 +163,14 @@ def n_gpus_of(flags: Mapping[str, Any]) -> int:
     sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
     total = 1
     for name in sizes:
-        total *= int(flags.get(name, 1))
+        total *= _size(flags, name)
     return total
+
+
+def _size(flags: Mapping[str, Any], name: str) -> int:
+    """A parallel size; 1 where it is not set, or is nothing that vLLM would take."""
+    value = flags.get(name, 1)
+    return value if isinstance(value, int) and value > 1 else 1
 
 
 def _matches(flags: Mapping[str, Any], wanted: Mapping[str, ParameterValue]) -> bool:

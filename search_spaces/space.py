@@ -52,8 +52,8 @@ class SearchSpace:
         """Bring the parameters into an order and refuse conditions that cannot be.
 
         Raises:
-            ValueError: A condition on or of an unknown parameter, on a value that the parent
-                cannot have, or in a circle.
+            ValueError: A condition on or of an unknown parameter, on no value or one that the
+                parent cannot have, or in a circle.
         """
         for name, when in self.conditions.items():
             if name not in self.parameters:
@@ -61,6 +61,8 @@ class SearchSpace:
             parent = self.parameters.get(when.parameter)
             if parent is None:
                 raise ValueError(f"{name!r} depends on {when.parameter!r}, which is no parameter")
+            if not when.values:
+                raise ValueError(f"{name!r} depends on no value of {when.parameter!r}: give one")
             for value in when.values:
                 if not parent.contains(value):
                     raise ValueError(

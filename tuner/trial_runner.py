@@ -40,6 +40,9 @@ from tuner.trial import Failed, FailureKind, Measured, Outcome, Phase
 
 # How long a server under full load may take for one token before it counts as hung.
 _ANSWER_TIMEOUT_S = 30.0
+# Requests before a level may be called broken, beside two rounds of its batch: one slow moment of
+# the machine must not condemn it.
+_MIN_INFEASIBLE = 20
 
 
 class TrialObserver(Protocol):
@@ -167,7 +170,12 @@ def _run_level(setup: TrialSetup, server: VllmServer, batch_size: int) -> LevelR
     )
     name = server.spec.launch_id
     requests = setup.prompts.build(n_needed(plan), level=batch_size, model=name)
-    watch = ShareWatch(study.slos, confidence=study.confidence, min_feasible=plan.min_requests)
+    watch = ShareWatch(
+        study.slos,
+        confidence=study.confidence,
+        min_feasible=plan.min_requests,
+        min_infeasible=_MIN_INFEASIBLE + 2 * batch_size,
+    )
     hooks = LevelHooks(
         should_stop=watch.add, is_cancelled=setup.is_cancelled, is_alive=server.is_alive
     )

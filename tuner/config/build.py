@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,11 +15,18 @@ from objectives import CATALOGUE, Direction, Objective, Slo, nearest_metric
 from search_spaces.parameters import Choices, FloatRange, IntRange, Log2Range, Parameter
 from search_spaces.precision import PRECISIONS
 from search_spaces.rules import AtLeast, Forbid, Rule
-from search_spaces.serve_args import BATCH_SIZE, DRAFT_LENGTH, OFF, PRECISION, SPECULATION
+from search_spaces.serve_args import (
+    BATCH_SIZE,
+    DRAFT_LENGTH,
+    NOT_FLAGS,
+    OFF,
+    PRECISION,
+    SPECULATION,
+)
 from search_spaces.space import SearchSpace, When
 from tuner.config.problems import Problems, nearest_of
 from tuner.config.schema import KINDS, ParameterSpec, StudySpec
-from tuner.config.study import Study, is_local
+from tuner.config.study import Study, is_local, model_config_path
 from tuner.config.workload import longest
 from tuner.config.yaml_lines import read_yaml
 
@@ -114,6 +120,9 @@ def _parameter(name: str, entry: ParameterSpec, problems: Problems) -> Parameter
     if name in RESERVED:
         problems.add(path, "is set by tune itself: remove it")
         return None
+    if name == SPECULATION:
+        problems.add(path, f"follows from {DRAFT_LENGTH} and its methods: remove it")
+        return None
     given = [kind for kind in KINDS if getattr(entry, kind) is not None]
     if len(given) != 1:
         problems.add(path, f"give exactly one of {', '.join(KINDS)}")
@@ -129,6 +138,8 @@ def _parameter(name: str, entry: ParameterSpec, problems: Problems) -> Parameter
         problems.add((*path, given[0]), str(error))
         return None
     if name == PRECISION:
+        if entry.choices is None:
+            problems.add((*path, given[0]), "precisions are names: use choices")
         for value in entry.choices or []:
             if value not in PRECISIONS:
                 hint = nearest_of(str(value), list(PRECISIONS))
@@ -160,6 +171,8 @@ def _add_speculation(
         problems.add(path, "give a range of draft lengths from 0 up, e.g. range: [0, 8]")
         return
     names = tuple(_method_names(entry))
+    if OFF in names:
+        return  # Told with the methods.
     if not names:
         problems.add(path, "give a method, e.g. method: {method: ngram, prompt_lookup_max: 4}")
         return
@@ -229,25 +242,42 @@ def _check_proposed(entry: ParameterSpec, problems: Problems) -> None:
 
 
 def _serve(spec: StudySpec, problems: Problems) -> Mapping[str, Any]:
-    varied = set(spec.parameters)
-    if PRECISION in varied:
-        for value in spec.parameters[PRECISION].choices or []:
-            precision = PRECISIONS.get(str(value))
-            varied |= set(precision.serve_args) if precision else set()
-    if DRAFT_LENGTH in varied:
-        varied.add("speculative_config")
+    expanded = _expanded(spec)
     for name in spec.serve:
         path = ("serve", name)
-        if "-" in name:
-            problems.add(path, f"write it with underscores: {name.replace('-', '_')}")
+        _check_name(path, problems)
         if name in RESERVED:
             problems.add(path, "is set by tune itself: remove it")
-        if name in varied:
+        if name in NOT_FLAGS:
+            problems.add(path, "is no vLLM argument: make it a parameter, e.g. with one choice")
+        elif name in spec.parameters or name in expanded:
             problems.add(path, "is varied by parameters too: remove one of them")
     for name in spec.parameters:
-        if "-" in name:
-            problems.add(("parameters", name), f"use underscores: {name.replace('-', '_')}")
+        _check_name(("parameters", name), problems)
+        if name in expanded:
+            problems.add(("parameters", name), f"is set by {expanded[name]} too: remove one")
     return spec.serve
+
+
+def _expanded(spec: StudySpec) -> dict[str, str]:
+    """Arguments that a parameter of another name sets, and which does."""
+    expanded: dict[str, str] = {}
+    entry = spec.parameters.get(PRECISION)
+    for value in (entry and entry.choices) or []:
+        precision = PRECISIONS.get(str(value))
+        expanded |= dict.fromkeys(precision.serve_args if precision else (), PRECISION)
+    if DRAFT_LENGTH in spec.parameters:
+        expanded["speculative_config"] = DRAFT_LENGTH
+    return expanded
+
+
+def _check_name(path: tuple[str, str], problems: Problems) -> None:
+    name = path[1]
+    if "-" in name:
+        problems.add(path, f"write it with underscores: {name.replace('-', '_')}")
+    elif name.startswith("no_"):
+        # The same argument under two names would stand twice on the command line.
+        problems.add(path, f"write {name.removeprefix('no_')} with true or false")
 
 
 def _objectives(spec: StudySpec, problems: Problems) -> tuple[Objective, ...]:
@@ -363,11 +393,11 @@ def _check_lengths(spec: StudySpec, problems: Problems) -> None:
 
 
 def _attention_heads(model: str) -> int | None:
-    config = Path(model).expanduser() / "config.json"
-    if not is_local(model) or not config.is_file():
+    if not is_local(model):
         return None
     try:
-        heads = json.loads(config.read_text(encoding="utf-8")).get("num_attention_heads")
-    except (OSError, ValueError):
+        config = json.loads(model_config_path(model).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
+    heads = config.get("num_attention_heads") if isinstance(config, dict) else None
     return heads if isinstance(heads, int) else None

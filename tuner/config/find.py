@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.config.build import build_study
 from tuner.config.problems import nearest_of
-from tuner.config.study import Study, is_local
+from tuner.config.study import Study, is_local, model_config_path
 from tuner.errors import StudyFileError, UsageError
 
 FOLDER = "search_spaces"
@@ -33,8 +33,11 @@ def read_study(name: str, *, folder: Path) -> Study:
     if re.fullmatch(r"[\w.-]+", name) and file.is_file():
         return _read(file, f"{FOLDER}/{name}.yaml")
     if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = folder / Path(name).expanduser()
-        if not path.is_file():
+        try:
+            path = folder / Path(name).expanduser()
+        except RuntimeError:
+            path = folder / name
+        if not _is_file(path):
             raise UsageError(f"there is no study file {name!r}: check the path.")
         return _read(path, name)
     preset = resources.files("search_spaces") / "presets" / f"{name}.yaml"
@@ -72,7 +75,7 @@ def check_models_exist(study: Study) -> None:
         if isinstance(method.get("model"), str)
     }
     for key, model in named.items():
-        if is_local(model) and not (Path(model).expanduser() / "config.json").is_file():
+        if is_local(model) and not _is_file(model_config_path(model)):
             hint = (
                 "run `tune demo-model mlruns/demo-model` first"
                 if "demo-model" in model
@@ -81,6 +84,14 @@ def check_models_exist(study: Study) -> None:
             raise StudyFileError(
                 f"there is no model at {model} (no config.json): {hint}.", file=study.file, key=key
             )
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file is there and can be seen; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _read(file: Path, shown: str) -> Study:

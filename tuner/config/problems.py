@@ -37,11 +37,20 @@ class Problems:
     def add_schema_errors(self, error: ValidationError) -> None:
         """Note what pydantic found, in our words."""
         for item in error.errors():
-            path = _own_path(item["loc"])
+            path = self._own_path(item["loc"])
             message = _words(item, path)
             # A union reports every branch: the first words on a key are enough.
             if all(path != known for known, _ in self.found):
                 self.add(path, message)
+
+    def _own_path(self, location: tuple[int | str, ...]) -> Path:
+        """Pydantic's location without the names of union branches, which are in no file."""
+        path: Path = ()
+        for part in location:
+            here = (*path, part)
+            if here in self.lines or isinstance(part, int) or not _is_branch(part):
+                path = here
+        return path
 
     def raise_if_any(self) -> None:
         """Raise all problems as one error.
@@ -72,11 +81,6 @@ def nearest_of(name: str, known: list[str]) -> str:
     """A hint at the nearest known name, or the list of them."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-
-
-def _own_path(location: tuple[int | str, ...]) -> Path:
-    """Pydantic's location without the names of union branches, which are in no file."""
-    return tuple(part for part in location if isinstance(part, int) or not _is_branch(part))
 
 
 def _is_branch(part: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from objectives import Objective, Slo
@@ -42,6 +43,15 @@ _DEFAULTS: Mapping[str, ParameterValue] = {
     "enforce_eager": False,
     "speculation": OFF,
 }
+
+
+def model_config_path(model: str) -> Path:
+    """Where a local model's ``config.json`` would be."""
+    try:
+        return Path(model).expanduser() / "config.json"
+    except RuntimeError:
+        # ``~name`` of a user that does not exist is an ordinary name.
+        return Path(model) / "config.json"
 
 
 def is_local(model: str) -> bool:
@@ -129,7 +139,10 @@ class Study:
         if not self.batch_sizes:
             return (int(configuration[BATCH_SIZE]),)
         cap = self.flags(configuration).get("max_num_seqs")
-        fitting = tuple(size for size in self.batch_sizes if cap is None or size <= int(cap))
+        # A cap that is no number is vLLM's to refuse, when it starts.
+        if not isinstance(cap, int):
+            return self.batch_sizes
+        fitting = tuple(size for size in self.batch_sizes if size <= cap)
         return fitting or self.batch_sizes[:1]
 
     def default_configuration(self) -> dict[str, ParameterValue]:

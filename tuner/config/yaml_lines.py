@@ -1,7 +1,8 @@
 """YAML with the line of every key.
 
-Owns reading text into plain data plus a map from key path to line. Only ``true`` and ``false`` are
-truth values, as in YAML 1.2: a study that says ``off`` means the word.
+Owns reading text into plain data plus a map from key path to line. As in YAML 1.2, only ``true`` and
+``false`` are truth values (a study that says ``off`` means the word), ``1e-3`` is a number, and
+dates and ``1:30`` are words.
 """
 
 from __future__ import annotations
@@ -16,17 +17,49 @@ from tuner.errors import StudyFileError
 Path = tuple[str | int, ...]
 
 
+# Far above any study; a few aliases can otherwise stand for billions of values.
+_MAX_VALUES = 20_000
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = frozenset(
+    _TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map", "merge")
+)
+
+
 class _Loader(yaml.SafeLoader):
-    """SafeLoader without YAML 1.1's ``yes``, ``no``, ``on`` and ``off``."""
+    """SafeLoader without YAML 1.1's ``yes`` and ``off``, dates and numbers to the base 60."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, regex) for tag, regex in resolvers if tag != "tag:yaml.org,2002:bool"]
+    first: [
+        (tag, regex)
+        for tag, regex in resolvers
+        if tag.removeprefix(_TAG) not in {"bool", "int", "float", "timestamp"}
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+    f"{_TAG}bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
+_Loader.add_implicit_resolver(
+    f"{_TAG}int", re.compile(r"^(?:[-+]?[0-9]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(
+    f"{_TAG}float",
+    re.compile(
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+    list("-+.0123456789"),
+)
+
+
+def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    """Base 10 whatever zeros lead it: in YAML 1.1 ``010`` is eight."""
+    text = loader.construct_scalar(node)
+    return int(text, 16 if text.startswith("0x") else 10)
+
+
+_Loader.add_constructor(f"{_TAG}int", _int)
 
 
 def read_yaml(text: str, file: str) -> tuple[Any, dict[Path, int]]:
@@ -40,12 +73,16 @@ def read_yaml(text: str, file: str) -> tuple[Any, dict[Path, int]]:
         The data, and the line (from 1) of every mapping key and list item by path.
 
     Raises:
-        StudyFileError: No YAML, more than one document, or a key that stands twice.
+        StudyFileError: No YAML, more than one document, a key that stands twice, or a value that
+            is no plain data.
     """
-    loader = _Loader(text)
+    lines: dict[Path, int] = {}
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:
+        raise StudyFileError(f"this is not YAML: {error}", file=file) from error
     try:
         node = loader.get_single_node()
-        lines: dict[Path, int] = {}
         if node is not None:
             _walk(node, (), lines, file)
         data = None if node is None else loader.construct_document(node)
@@ -58,12 +95,23 @@ def read_yaml(text: str, file: str) -> tuple[Any, dict[Path, int]]:
         ) from error
     except yaml.YAMLError as error:
         raise StudyFileError(f"this is not YAML: {error}", file=file) from error
+    except RecursionError as error:
+        raise StudyFileError("is nested too deeply", file=file) from error
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        # What PyYAML lets through from Python for a value that its tag does not fit.
+        raise StudyFileError(f"a value cannot be read: {error}", file=file) from error
     finally:
         loader.dispose()
     return data, lines
 
 
 def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> None:
+    line = node.start_mark.line + 1
+    if node.tag not in _PLAIN:
+        message = f"the tag {node.tag.replace(_TAG, '!!')} is not for study files: remove it"
+        raise StudyFileError(message, file=file, key=dotted(path), line=line)
+    if len(lines) > _MAX_VALUES:
+        raise StudyFileError(f"holds more than {_MAX_VALUES} values", file=file, line=line)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*path, str(key.value))

@@ -1,4 +1,4 @@
-"""`tune` from the command line against the fake vLLM: the whole loop, its failures and its ends."""
+"""`tune` from the command line against the fake vLLM: the loop, its failures and its ends."""
 
 from __future__ import annotations
 
