@@ -15,23 +15,14 @@ from objectives import CATALOGUE, Direction, Objective, Slo, nearest_metric
 from search_spaces.parameters import Choices, FloatRange, IntRange, Log2Range, Parameter
 from search_spaces.precision import PRECISIONS
 from search_spaces.rules import AtLeast, Forbid, Rule
-from search_spaces.serve_args import (
-    BATCH_SIZE,
-    DRAFT_LENGTH,
-    NOT_FLAGS,
-    OFF,
-    PRECISION,
-    SPECULATION,
-)
+from search_spaces.serve_args import BATCH_SIZE, DRAFT_LENGTH, OFF, PRECISION, SPECULATION
 from search_spaces.space import SearchSpace, When
+from tuner.config.arguments import RESERVED, check_arguments
 from tuner.config.problems import Problems, nearest_of
 from tuner.config.schema import KINDS, ParameterSpec, StudySpec
 from tuner.config.study import Study, is_local, model_config_path
 from tuner.config.workload import longest
 from tuner.config.yaml_lines import read_yaml
-
-# Arguments that the launcher sets itself, so that it can tell its server from any other.
-RESERVED = ("host", "port", "served_model_name", "model", "uds", "api_key")
 
 
 def build_study(text: str, *, name: str, file: str) -> Study:
@@ -66,7 +57,7 @@ def build_study(text: str, *, name: str, file: str) -> Study:
         model=spec.model,
         n_gpus=spec.hardware.gpus,
         n_attention_heads=_attention_heads(spec.model),
-        serve=_serve(spec, problems),
+        serve=check_arguments(spec, problems),
         env=spec.env,
         space=space,
         batch_sizes=_ladder(spec, problems),
@@ -117,11 +108,9 @@ def _space(spec: StudySpec, problems: Problems) -> SearchSpace:
 
 def _parameter(name: str, entry: ParameterSpec, problems: Problems) -> Parameter | None:
     path = ("parameters", name)
-    if name in RESERVED:
-        problems.add(path, "is set by tune itself: remove it")
-        return None
-    if name == SPECULATION:
-        problems.add(path, f"follows from {DRAFT_LENGTH} and its methods: remove it")
+    if name in RESERVED or name == SPECULATION:
+        by = "tune itself" if name in RESERVED else f"{DRAFT_LENGTH} and its methods"
+        problems.add(path, f"is set by {by}: remove it")
         return None
     given = [kind for kind in KINDS if getattr(entry, kind) is not None]
     if len(given) != 1:
@@ -138,13 +127,18 @@ def _parameter(name: str, entry: ParameterSpec, problems: Problems) -> Parameter
         problems.add((*path, given[0]), str(error))
         return None
     if name == PRECISION:
-        if entry.choices is None:
-            problems.add((*path, given[0]), "precisions are names: use choices")
-        for value in entry.choices or []:
-            if value not in PRECISIONS:
-                hint = nearest_of(str(value), list(PRECISIONS))
-                problems.add((*path, "choices"), f"unknown precision {value!r}: {hint}")
+        _check_precisions(entry, given[0], problems)
     return parameter
+
+
+def _check_precisions(entry: ParameterSpec, kind: str, problems: Problems) -> None:
+    path = ("parameters", PRECISION, kind)
+    if entry.choices is None:
+        problems.add(path, "precisions are names: use choices")
+    for value in entry.choices or []:
+        if value not in PRECISIONS:
+            hint = nearest_of(str(value), list(PRECISIONS))
+            problems.add(path, f"unknown precision {value!r}: {hint}")
 
 
 def _build_parameter(entry: ParameterSpec) -> Parameter:
@@ -239,45 +233,6 @@ def _check_proposed(entry: ParameterSpec, problems: Problems) -> None:
         problems.add(path, "batch sizes are whole numbers from 1 up")
     if entry.float is not None:
         problems.add((*path, "float"), "batch sizes are whole numbers: use range or choices")
-
-
-def _serve(spec: StudySpec, problems: Problems) -> Mapping[str, Any]:
-    expanded = _expanded(spec)
-    for name in spec.serve:
-        path = ("serve", name)
-        _check_name(path, problems)
-        if name in RESERVED:
-            problems.add(path, "is set by tune itself: remove it")
-        if name in NOT_FLAGS:
-            problems.add(path, "is no vLLM argument: make it a parameter, e.g. with one choice")
-        elif name in spec.parameters or name in expanded:
-            problems.add(path, "is varied by parameters too: remove one of them")
-    for name in spec.parameters:
-        _check_name(("parameters", name), problems)
-        if name in expanded:
-            problems.add(("parameters", name), f"is set by {expanded[name]} too: remove one")
-    return spec.serve
-
-
-def _expanded(spec: StudySpec) -> dict[str, str]:
-    """Arguments that a parameter of another name sets, and which does."""
-    expanded: dict[str, str] = {}
-    entry = spec.parameters.get(PRECISION)
-    for value in (entry and entry.choices) or []:
-        precision = PRECISIONS.get(str(value))
-        expanded |= dict.fromkeys(precision.serve_args if precision else (), PRECISION)
-    if DRAFT_LENGTH in spec.parameters:
-        expanded["speculative_config"] = DRAFT_LENGTH
-    return expanded
-
-
-def _check_name(path: tuple[str, str], problems: Problems) -> None:
-    name = path[1]
-    if "-" in name:
-        problems.add(path, f"write it with underscores: {name.replace('-', '_')}")
-    elif name.startswith("no_"):
-        # The same argument under two names would stand twice on the command line.
-        problems.add(path, f"write {name.removeprefix('no_')} with true or false")
 
 
 def _objectives(spec: StudySpec, problems: Problems) -> tuple[Objective, ...]:

@@ -1,8 +1,8 @@
 """YAML with the line of every key.
 
-Owns reading text into plain data plus a map from key path to line. As in YAML 1.2, only ``true`` and
-``false`` are truth values (a study that says ``off`` means the word), ``1e-3`` is a number, and
-dates and ``1:30`` are words.
+Owns reading text into plain data plus a map from key path to line. As in YAML 1.2, only ``true``
+and ``false`` are truth values (a study that says ``off`` means the word), ``1e-3`` is a number,
+and dates and ``1:30`` are words.
 """
 
 from __future__ import annotations
