@@ -16,6 +16,16 @@ from tuner.config.schema import ParameterSpec, StudySpec
 from tuner.config.yaml_lines import Path, dotted, line_of
 from tuner.errors import StudyFileError
 
+_TYPES = {
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
 
 @dataclass
 class Problems:
@@ -36,12 +46,13 @@ class Problems:
 
     def add_schema_errors(self, error: ValidationError) -> None:
         """Note what pydantic found, in our words."""
+        by_path: dict[Path, list[ErrorDetails]] = {}
         for item in error.errors():
-            path = self._own_path(item["loc"])
-            message = _words(item, path)
-            # A union reports every branch: the first words on a key are enough.
-            if all(path != known for known, _ in self.found):
-                self.add(path, message)
+            by_path.setdefault(self._own_path(item["loc"]), []).append(item)
+        for path, items in by_path.items():
+            # A union reports every branch: one that got further inside says more.
+            if not any(path == other[: len(path)] != other for other in by_path):
+                self.add(path, _words(items, path))
 
     def _own_path(self, location: tuple[int | str, ...]) -> Path:
         """Pydantic's location without the names of union branches, which are in no file."""
@@ -87,15 +98,26 @@ def _is_branch(part: str) -> bool:
     return part in {"int", "float", "str", "bool", "Lengths", "constrained-int"} or "[" in part
 
 
-def _words(item: ErrorDetails, path: Path) -> str:
+def _words(items: list[ErrorDetails], path: Path) -> str:
+    # Of a union, the branch whose type fits says more than those whose type does not.
+    item = next((each for each in items if each["type"] not in _TYPES), items[0])
     kind, given = item["type"], item.get("input")
     if kind == "extra_forbidden":
         return f"unknown key: {nearest_of(str(path[-1]), _fields_at(path[:-1]))}"
     if kind == "missing":
         return "is missing: add it"
+    if kind in _TYPES:
+        wanted = dict.fromkeys(_TYPES[each["type"]] for each in items)
+        return f"should be {' or '.join(wanted)}, not {_shown(given)}"
     message = item["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    return f"{message}, not {given!r}" if not isinstance(given, dict | list) else message
+    return f"{message}, not {_shown(given)}" if not isinstance(given, dict | list) else message
+
+
+def _shown(given: object) -> str:
+    if isinstance(given, dict):
+        return "a mapping"
+    return "a list" if isinstance(given, list) else repr(given)
 
 
 def _fields_at(path: Path) -> list[str]:

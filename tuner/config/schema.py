@@ -12,6 +12,8 @@ from pydantic import Field
 from tuner.config.workload import Positive, Strict, SyntheticWorkload
 
 Value = bool | int | float | str
+# A field called ``float`` hides the type of that name from the annotations of its class.
+Number = float
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -21,7 +23,7 @@ class ParameterSpec(Strict):
     choices: list[Value] | None = None
     range: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
     log2: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
-    float: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    float: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None
     ladder: list[Positive] | None = None
     step: Positive | None = None
     when: dict[str, Value | list[Value]] | None = None

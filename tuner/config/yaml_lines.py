@@ -56,7 +56,11 @@ _Loader.add_implicit_resolver(
 def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
     """Base 10 whatever zeros lead it: in YAML 1.1 ``010`` is eight."""
     text = loader.construct_scalar(node)
-    return int(text, 16 if text.startswith("0x") else 10)
+    try:
+        return int(text, 16 if text.startswith("0x") else 10)
+    except ValueError as error:
+        message = f"{text[:20]!r} is no whole number, or far too large"
+        raise yaml.constructor.ConstructorError(None, None, message, node.start_mark) from error
 
 
 _Loader.add_constructor(f"{_TAG}int", _int)
@@ -114,6 +118,13 @@ def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> Non
         raise StudyFileError(f"holds more than {_MAX_VALUES} values", file=file, line=line)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            if key.tag not in {f"{_TAG}str", f"{_TAG}merge"}:
+                raise StudyFileError(
+                    f"the key {str(key.value)!r} is no word: put it in quotes",
+                    file=file,
+                    key=dotted(path),
+                    line=key.start_mark.line + 1,
+                )
             here = (*path, str(key.value))
             if here in lines:
                 raise StudyFileError(
