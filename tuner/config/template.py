@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 
-def study_template(model: str, *, n_gpus: int) -> str:
+
+def study_template(model: str, n_gpus: int, name: str = "NAME") -> str:
     """A commented study file.
 
     Args:
         model: Model id or path.
         n_gpus: GPUs of the node, 0 for the CPU.
+        name: The study's name, for the commands in its first line.
 
     Returns:
         YAML that ``read_study`` accepts.
     """
     sizes = [2**power for power in range(10) if 2**power <= n_gpus]
+    # On a GPU speculation is cheap to try; ngram needs no draft model.
+    speculation = (
+        "  # Tokens drafted ahead, guessed from the prompt; 0 is none.\n"
+        "  num_speculative_tokens: {range: [0, 4], method: {method: ngram, prompt_lookup_max: 4}}\n"
+        if n_gpus
+        else ""
+    )
     precisions = "[bf16, fp8, fp8-kv8]" if n_gpus else "[bf16, fp32]"
     metric = "output_tok_per_s_per_gpu" if n_gpus else "output_tok_per_s"
     parallel = (
@@ -21,9 +31,10 @@ def study_template(model: str, *, n_gpus: int) -> str:
         if len(sizes) > 1
         else ""
     )
-    return f"""# Run it with: tune start --study NAME   Check it with: tune check NAME
+    return f"""# Run it with: tune start --study {name}   Check it with: tune check {name}
+# Every key is explained in docs/study-file.md.
 version: 1
-model: {model!r}
+model: {json.dumps(model)}
 hardware: {{gpus: {n_gpus}}}
 
 # vLLM arguments that every launch has, by their names with underscores.
@@ -36,9 +47,9 @@ parameters:
   max_num_seqs: {{log2: [8, 256]}}
 {parallel}  # Check the answers' quality before you use less than 16 bits.
   precision: {{choices: {precisions}}}
-  # Tokens per step.
+  # Tokens per step: small ones keep decoding smooth, large ones finish prompts sooner.
   max_num_batched_tokens: {{choices: [2048, 4096, 8192]}}
-
+{speculation}
 # The traffic to tune for. Lengths are in tokens: a number, uniform: [low, high], or
 # lognormal: [median, sigma] with min and max.
 workload:
@@ -50,8 +61,10 @@ objectives:
   - {{maximize: {metric}}}
   - {{minimize: p99_tpot_ms}}
 
-# Limits in ms, and the share of requests that may fail.
+# Limits in ms (P99: one request in a hundred may be slower), and the share that may fail.
 slo: {{p99_ttft_ms: 2000, p99_tpot_ms: 40, error_frac: 0.01}}
 
+# A level ends when the limits are decided, at max_requests, or after max_s.
+level: {{max_requests: 1000, max_s: 300}}
 budget: {{launches: 30, hours: 8}}
 """
