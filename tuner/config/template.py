@@ -20,7 +20,8 @@ def study_template(model: str, n_gpus: int, name: str = "NAME") -> str:
     # On a GPU speculation is cheap to try; ngram needs no draft model.
     speculation = (
         "  # Tokens drafted ahead, guessed from the prompt; 0 is none.\n"
-        "  num_speculative_tokens: {range: [0, 4], method: {method: ngram, prompt_lookup_max: 4}}\n"
+        "  num_speculative_tokens:\n    range: [0, 4]\n"
+        "    method: {method: ngram, prompt_lookup_max: 4}\n"
         if n_gpus
         else ""
     )
@@ -34,7 +35,7 @@ def study_template(model: str, n_gpus: int, name: str = "NAME") -> str:
     return f"""# Run it with: tune start --study {name}   Check it with: tune check {name}
 # Every key is explained in docs/study-file.md.
 version: 1
-model: {json.dumps(model)}
+model: {json.dumps(model, ensure_ascii=False)}
 hardware: {{gpus: {n_gpus}}}
 
 # vLLM arguments that every launch has, by their names with underscores.

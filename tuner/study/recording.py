@@ -77,11 +77,7 @@ class Recording:
     def catch_up(self) -> None:
         """Log everything that MLflow lacks, and mark the front there."""
         try:
-            self._tracker.close_open_runs()
-            for launch in self.ledger.launches():
-                if not launch.is_open and launch.was_started:
-                    self._sync(launch)
-            self._mark_front()
+            self._catch_up()
         except UnreachableError as error:
             self._fall_behind(error)
 
@@ -89,14 +85,21 @@ class Recording:
         """Bring MLflow up to date with a launch, or note that it is behind."""
         try:
             if self._is_behind:
+                self._catch_up()
+                _log.warning("MLflow answers again; what was missing is logged.")
                 self._is_behind = False
-                self.catch_up()
-            if not self._is_behind:
-                self._sync(launch)
-                if not launch.is_open:
-                    self._mark_front()
+            self._sync(launch)
+            if not launch.is_open:
+                self._mark_front()
         except UnreachableError as error:
             self._fall_behind(error)
+
+    def _catch_up(self) -> None:
+        self._tracker.close_open_runs()
+        for launch in self.ledger.launches():
+            if not launch.is_open and launch.was_started:
+                self._sync(launch)
+        self._mark_front()
 
     def _fall_behind(self, error: UnreachableError) -> None:
         if not self._is_behind:

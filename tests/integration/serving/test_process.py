@@ -79,8 +79,8 @@ def pids(session: SessionId) -> set[int]:
 )
 def test_a_child_is_known_by_its_session_or_by_its_mark(
     start: Start,
-    leaves: bool,  # noqa: FBT001 - a parameter of the test
-    is_scrubbed: bool,  # noqa: FBT001
+    leaves: bool,
+    is_scrubbed: bool,
 ) -> None:
     child, session = start(PARENT.format(leaves=leaves, is_scrubbed=is_scrubbed))
     grandchildren = {process.pid for process in psutil.Process(child.pid).children()}
