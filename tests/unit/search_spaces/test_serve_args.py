@@ -19,9 +19,7 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 )
 JSON = st.dictionaries(
     WORDS,
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner)
-    ),
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists),
     max_size=3,
 )
 VALUES = st.one_of(
