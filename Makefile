@@ -32,4 +32,4 @@ unit:
 	$(BIN)/pytest -m "not gpu and not live"
 
 live:
-	$(BIN)/pytest -m "live and not gpu" tests/live
+	$(BIN)/pytest -m "live and not gpu"
