@@ -2,7 +2,7 @@
 
 Owns reading text into plain data plus a map from key path to line. As in YAML 1.2, only ``true``
 and ``false`` are truth values (a study that says ``off`` means the word), ``1e-3`` is a number,
-and dates and ``1:30`` are words.
+and dates and ``1:30`` are words. So is ``.nan``: no study needs a number that is not itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Loader.add_implicit_resolver(
     f"{_TAG}float",
     re.compile(
         r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        r"|[-+]?\.(?:inf|Inf|INF))$"
     ),
     list("-+.0123456789"),
 )

@@ -90,8 +90,8 @@ def test_the_error_carries_file_key_line_and_exit_status():
         (
             good(max_num_seqs="  int: {choices: [[1], 2]}"),
             (
-                ":7: parameters.int.choices[0]: should be true or false or a whole number or a number "
-                "or text, not a list"
+                ":7: parameters.int.choices[0]: should be true or false or a whole number or "
+                "a number or text, not a list"
             ),
         ),
         (
@@ -129,7 +129,7 @@ def test_the_error_carries_file_key_line_and_exit_status():
             ":7: parameters.max_num_seqs.choices: choice 4 stands there twice",
         ),
         (
-            good(max_num_seqs="  f: {choices: [.nan]}"),
+            good(max_num_seqs="  f: {choices: [.inf]}"),
             ":7: parameters.f.choices: a choice must be a finite number",
         ),
         (
