@@ -171,7 +171,7 @@ def test_a_good_study_with_a_typing_slip_is_a_study_or_a_refusal(at, n_gone, typ
 
 @pytest.mark.parametrize(
     "model",
-    ["~nobody-of-that-name/x", "/" + "a" * 300, "./\\0", "/root/model", "/dev/null", "~", "./"],
+    ["~nobody-of-that-name/x", "/" + "a" * 300, "./\\0", "/dev/null", "~", "./"],
 )
 def test_a_model_path_that_cannot_be_looked_at_is_no_bug(model):
     study = study_or_refusal(GOOD.replace("org/model", f'"{model}"'))
