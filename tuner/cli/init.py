@@ -24,7 +24,7 @@ def init(
     try:
         file.parent.mkdir(exist_ok=True)
         with file.open("x", encoding="utf-8") as out:
-            out.write(study_template(model, n_gpus=gpus))
+            out.write(study_template(model, n_gpus=gpus, name=name))
     except FileExistsError as error:
         raise UsageError(f"{file} exists already: choose another --name.") from error
     except OSError as error:
