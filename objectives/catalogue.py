@@ -53,31 +53,20 @@ _MAX, _MIN = Direction.MAXIMIZE, Direction.MINIMIZE
 
 
 def _latency_metrics() -> list[Metric]:
-    metrics = []
-    for quantity, words in LATENCIES.items():
-        metrics.append(
-            Metric(
-                name=f"mean_{quantity}_ms",
-                unit="ms",
-                direction=_MIN,
-                definition=f"Mean {words}; infinite if a request failed.",
-                source="client",
-                quantity=quantity,
-            )
+    summaries: dict[str, float | None] = {"mean": None, **QUANTILES}
+    return [
+        Metric(
+            name=f"{label}_{quantity}_ms",
+            unit="ms",
+            direction=_MIN,
+            definition=f"{label.capitalize()} of {words}; a failed request counts as infinite.",
+            source="client",
+            quantile_frac=quantile,
+            quantity=quantity,
         )
-        metrics += [
-            Metric(
-                name=f"{label}_{quantity}_ms",
-                unit="ms",
-                direction=_MIN,
-                definition=f"{label.upper()} of the {words}; a failed request counts as infinite.",
-                source="client",
-                quantile_frac=quantile,
-                quantity=quantity,
-            )
-            for label, quantile in QUANTILES.items()
-        ]
-    return metrics
+        for quantity, words in LATENCIES.items()
+        for label, quantile in summaries.items()
+    ]
 
 
 # name, unit, direction, who sees it, definition

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tuner.config import Study
     from tuner.serving import Hardware
     from tuner.study.ledger import Ledger
-    from tuner.study.loop import StopReason
+    from tuner.study.loop import Budget, StopReason
 
 
 class Cancel:
@@ -114,20 +114,19 @@ def check_hardware(study: Study, hardware: Hardware) -> None:
 
 
 def _run(
-    study: Study, budget: object, storage: str | None, tracking_uri: str | None, cancel: Cancel
+    study: Study, budget: Budget, storage: str | None, tracking_uri: str | None, cancel: Cancel
 ) -> tuple[StopReason, StoredStudy]:
     from tuner.cli.progress import ConsoleProgress
     from tuner.load import PromptFactory, load_tokenizer
     from tuner.serving import find_vllm, reap_orphans
     from tuner.study.ledger import Ledger
-    from tuner.study.loop import Budget, World, n_counted, run_study
+    from tuner.study.loop import World, n_counted, run_study
     from tuner.study.recording import Recording
     from tuner.study.samplers import make_sampler
     from tuner.study.storage import create_or_load, open_storage, storage_url, study_lock
     from tuner.tracking import MlflowTracker
     from tuner.trial_runner import TrialSetup, run_trial
 
-    assert isinstance(budget, Budget)  # noqa: S101 - annotated as object to keep imports lazy
     folder = mlruns_dir()
     url = storage_url(storage, folder)
     vllm = find_vllm()
@@ -136,19 +135,19 @@ def _run(
         for owned in reap_orphans(folder / "owned"):
             STDERR.print(f"Ended {owned.launch_id}, left by a tune that was killed.")
         optuna_storage = open_storage(url)
-        probe = create_or_load(
+        optuna_study = create_or_load(
             optuna_storage,
             study.name,
             study.objectives,
             make_sampler("random", seed=0, n_launches=1, n_seen=0),
         )
-        ledger = Ledger(probe)
+        ledger = Ledger(optuna_study)
         check_unchanged(study, ledger)
-        probe.sampler = make_sampler(
+        optuna_study.sampler = make_sampler(
             study.sampler.name,
             seed=study.sampler.seed,
             n_launches=budget.n_launches,
-            n_seen=len(probe.get_trials(deepcopy=False)),
+            n_seen=len(optuna_study.get_trials(deepcopy=False)),
         )
         tracker = MlflowTracker.open(
             uri=tracking_uri, mlruns_dir=folder, study=study.name, description=describe(study)
@@ -165,7 +164,7 @@ def _run(
         with ConsoleProgress(STDERR, study, n_done=n_done, n_total=budget.n_launches) as progress:
             recording = Recording(study, ledger, tracker, folder / "logs" / study.name, progress)
             world = World(
-                optuna_study=probe,
+                optuna_study=optuna_study,
                 recording=recording,
                 run_trial=lambda configuration, place, recorder: run_trial(
                     setup, configuration, place, recorder

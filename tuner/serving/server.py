@@ -140,7 +140,7 @@ class VllmServer:
             failed = self._trouble_at_start(elapsed_s)
             if failed is not None:
                 return failed
-            if self._is_ready(self.spec.ready_deadline_s - elapsed_s):
+            if self._is_ready(self._session, self.spec.ready_deadline_s - elapsed_s):
                 self.start_s = time.perf_counter() - started_s
                 self._segments = segments_of(members(self._session))
                 return None
@@ -163,19 +163,18 @@ class VllmServer:
             )
         return None
 
-    def _is_ready(self, left_s: float) -> bool:
+    def _is_ready(self, session: SessionId, left_s: float) -> bool:
         if self._port is None:
-            self._port = self._find_port()
+            self._port = self._find_port(session)
         if self._port is None:
             return False
         # A first token may wait for a compilation, but Ctrl-C must not wait for it.
         timeout_s = max(0.1, min(5.0, left_s))
         return generates_a_token(self._port, self.spec.launch_id, timeout_s=timeout_s)
 
-    def _find_port(self) -> int | None:
+    def _find_port(self, session: SessionId) -> int | None:
         """The port on which a process of ours answers with our name."""
-        assert self._session is not None  # noqa: S101 - set before the first call
-        alive = sorted(members(self._session), key=lambda p: p.pid != self._session_pid())
+        alive = sorted(members(session), key=lambda p: p.pid != session.leader_pid)
         # The leader binds the API's port; workers listen on ports of their own, which do not
         # speak HTTP. They are asked only where the leader has none.
         for group in (alive[:1], alive[1:]):
@@ -183,9 +182,6 @@ class VllmServer:
                 if served_model(port) == self.spec.launch_id:
                     return port
         return None
-
-    def _session_pid(self) -> int:
-        return -1 if self._session is None else self._session.leader_pid
 
     def _exit_code(self) -> int | None:
         return None if self._child is None else self._child.poll()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -167,8 +168,10 @@ def test_a_stall_fails_after_its_time_and_keeps_the_first_token() -> None:
 
 
 def plan(**changes: float) -> LevelPlan:
-    values = {"max_concurrency": 3, "n_warmup": 0, "min_requests": 5, "max_requests": 20}
-    return LevelPlan(**{**values, "max_s": 30, "stall_s": 5, **changes})  # type: ignore[arg-type]
+    usual = LevelPlan(
+        max_concurrency=3, n_warmup=0, min_requests=5, max_requests=20, max_s=30, stall_s=5
+    )
+    return replace(usual, **changes)
 
 
 async def quick() -> AsyncIterator[bytes]:

@@ -248,7 +248,7 @@ def installed_python() -> Path:
     try:
         return find_vllm().python
     except MissingDependencyError:
-        pytest.skip("vLLM is not installed here")
+        pytest.skip("needs vLLM's own parser, and vLLM is not installed here")
 
 
 @pytest.mark.live

@@ -1,5 +1,6 @@
 import itertools
 import math
+from random import Random
 
 import numpy as np
 import pytest
@@ -100,10 +101,10 @@ def test_the_volume_is_optunas(m: int) -> None:
 
 @given(boxes(3), st.permutations(range(3)), st.randoms(use_true_random=False))
 def test_neither_the_order_of_rows_nor_of_objectives_matters(
-    losses: np.ndarray, columns: list[int], random: object
+    losses: np.ndarray, columns: list[int], random: Random
 ) -> None:
     rows = list(range(len(losses)))
-    random.shuffle(rows)  # type: ignore[attr-defined]
+    random.shuffle(rows)
     same = losses[rows][:, columns] if rows else losses
     assert hypervolume(same, ONES[3]) == pytest.approx(hypervolume(losses, ONES[3]), abs=1e-12)
 
