@@ -57,6 +57,9 @@ class Ledger:
     def __init__(self, study: optuna.Study) -> None:
         self._study = study
         self._closed: dict[int, Launch] = {}
+        # Read once: a study's attributes are fetched all together, and there are more with every
+        # launch. ``None`` for the local store.
+        self._tracking_uri: str | None = study.user_attrs.get(_TRACKING)
 
     @property
     def canonical(self) -> dict[str, Any] | None:
@@ -68,15 +71,10 @@ class Ledger:
         """Remember what the study is made from."""
         self._study.set_user_attr(_CANONICAL, dict(canonical))
 
-    @property
-    def tracking_uri(self) -> str | None:
-        """The tracking server that the study was last logged to; ``None`` for the local one."""
-        stored: str | None = self._study.user_attrs.get(_TRACKING)
-        return stored
-
     def set_tracking_uri(self, uri: str | None) -> None:
         """Remember where the study is logged; runs logged elsewhere no longer count as logged."""
-        if uri != self.tracking_uri:
+        if uri != self._tracking_uri:
+            self._tracking_uri = uri
             self._study.set_user_attr(_TRACKING, uri)
 
     def launches(self) -> Iterator[Launch]:
@@ -106,7 +104,7 @@ class Ledger:
         }
 
     def _runs_prefix(self) -> str:
-        where = hashlib.sha256((self.tracking_uri or "").encode()).hexdigest()[:8]
+        where = hashlib.sha256((self._tracking_uri or "").encode()).hexdigest()[:8]
         return f"runs:{where}:"
 
     # -- writing, in the order of a launch's life -------------------------------------------

@@ -7,7 +7,7 @@ from the ledger and the files, by the very same steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -63,6 +63,7 @@ class Recording:
         self._logs_dir = logs_dir
         self._runs = ledger.logged_runs()
         self._is_behind = False
+        self._front: dict[str, OperatingPoint] = {}
 
     def folder(self, number: int) -> Path:
         """The folder of a launch; made if missing."""
@@ -90,7 +91,7 @@ class Recording:
                 self._is_behind = False
             self._sync(launch)
             if not launch.is_open:
-                self._mark_front()
+                self._mark_front([launch])
         except UnreachableError as error:
             self._fall_behind(error)
 
@@ -99,7 +100,7 @@ class Recording:
         for launch in self.ledger.launches():
             if not launch.is_open and launch.was_started:
                 self._sync(launch)
-        self._mark_front()
+        self._mark_front(self.ledger.launches())
 
     def _fall_behind(self, error: UnreachableError) -> None:
         if not self._is_behind:
@@ -128,20 +129,21 @@ class Recording:
         self.ledger.set_logged_runs(launch.number, runs)
         return runs
 
-    def _mark_front(self) -> None:
-        rows = [
-            (point, run_id)
-            for launch in self.ledger.launches()
-            for point, run_id in zip(
-                launch.points,
-                self._runs.get(launch.number, LoggedRuns()).point_run_ids,
-                strict=False,
-            )
-        ]
-        points = [point for point, _ in rows]
+    def _mark_front(self, launches: Iterable[Launch]) -> None:
+        """Tag the front of what is on it already and of these launches' points.
+
+        A point that has been beaten never comes back, so the rest need not be compared again.
+        """
+        for launch in launches:
+            runs = self._runs.get(launch.number, LoggedRuns())
+            self._front |= dict(zip(runs.point_run_ids, launch.points, strict=False))
+        rows = list(self._front.items())
+        points = [point for _, point in rows]
         study = self.study
         front = pareto_front(points, study.objectives, study.slos, confidence=study.confidence)
-        self._tracker.mark_front([rows[index][1] for index in front])
+        # In the order measured: of equal points the first one stays on the front.
+        self._front = dict(rows[index] for index in sorted(front))
+        self._tracker.mark_front(list(self._front))
 
 
 class LaunchRecorder:

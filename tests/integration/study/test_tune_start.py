@@ -111,6 +111,25 @@ def test_a_study_measures_every_configuration_once_and_a_second_run_repeats_noth
     assert servers(folder) == []
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_runs_tagged_pareto_are_those_of_the_pareto_set(folder: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    write_study(folder)
+    # Two runs of tune: the second goes on from the front that the first has tagged.
+    assert tune(folder, "start", "-s", "s", "--launches", "2").returncode == 0
+    assert tune(folder, "start", "-s", "s").returncode == 0
+    points = json.loads(tune(folder, "pareto", "-s", "s", "--all", "--json").stdout)["points"]
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlruns/mlflow.db")
+    tagged = {
+        point["mlflow_run_id"]
+        for point in points
+        if client.get_run(point["mlflow_run_id"]).data.tags["pareto"] == "true"
+    }
+    assert tagged == {point["mlflow_run_id"] for point in points if point["pareto"]}
+    assert tagged
+
+
 def test_a_command_of_a_row_is_printed_as_it_was_run(folder: Path) -> None:
     write_study(folder)
     assert tune(folder, "start", "-s", "s", "--launches", "1").returncode == 0
