@@ -35,13 +35,14 @@ class ConsoleProgress:
         self._started_s = time.perf_counter()
         self._bar = Progress(
             TextColumn("{task.completed:.0f}/{task.total:.0f} launches"),
-            BarColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.description}"),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task: TaskID = self._bar.add_task("", total=n_total, completed=n_done)
+        self._task: TaskID = self._bar.add_task("", total=n_total, completed=n_done, left="")
 
     def __enter__(self) -> Self:
         """Show the bar."""
@@ -59,7 +60,7 @@ class ConsoleProgress:
             what = describe_configuration(launch.configuration)
             self._line(f"launch {self._n_done + 1}/{self._n_total}: {what}")
         if self._console.is_terminal:
-            self._bar.update(self._task, description=f"{stage}{self._eta()}")
+            self._bar.update(self._task, description=stage)
         elif stage == "serving":
             self._line(f"  serving after {elapsed_s:.0f} s")
 
@@ -87,16 +88,18 @@ class ConsoleProgress:
             self._n_done += 1
         if launch.duration_s is not None:
             self._durations_s.append(launch.duration_s)
-        self._bar.update(self._task, completed=self._n_done, description=self._eta())
+        left = self._eta()
+        self._bar.update(self._task, completed=self._n_done, description="", left=left)
         if not self._console.is_terminal:
-            self._line(f"  {self._n_done}/{self._n_total} launches done{self._eta()}")
+            done = f"{self._n_done}/{self._n_total} launches done"
+            self._line(f"  {done}, {left}" if left else f"  {done}")
 
     def _eta(self) -> str:
         n_left = max(0, self._n_total - self._n_done)
         if not self._durations_s or not n_left:
             return ""
         mean_s = sum(self._durations_s) / len(self._durations_s)
-        return f", about {n_left * mean_s / 60:.0f} min left"
+        return f"about {n_left * mean_s / 60:.0f} min left"
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False)
