@@ -42,7 +42,7 @@ from tuner.trial import Failed, FailureKind, Measured, Outcome, Phase
 _ANSWER_TIMEOUT_S = 30.0
 # Requests before a level may be called broken, beside two rounds of its batch: one slow moment of
 # the machine must not condemn it.
-_MIN_INFEASIBLE = 20
+MIN_INFEASIBLE = 20
 
 
 class TrialObserver(Protocol):
@@ -174,7 +174,7 @@ def _run_level(setup: TrialSetup, server: VllmServer, batch_size: int) -> LevelR
         study.slos,
         confidence=study.confidence,
         min_feasible=plan.min_requests,
-        min_infeasible=_MIN_INFEASIBLE + 2 * batch_size,
+        min_infeasible=MIN_INFEASIBLE + 2 * batch_size,
     )
     hooks = LevelHooks(
         should_stop=watch.add, is_cancelled=setup.is_cancelled, is_alive=server.is_alive

@@ -7,36 +7,53 @@ fate (``--batch``), which the test's guarantee does not cover: the last table sh
 from __future__ import annotations
 
 import argparse
-from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from objectives import Exceedance, Verdict
-from objectives.share_test import decide_share
+from objectives import Exceedance, RequestRecord, ShareWatch, Slo, Verdict, decide_share
+from tuner.config.schema import LevelSpec
+from tuner.trial_runner import MIN_INFEASIBLE
 
+SLO = Slo(metric="p99_ttft_ms", limit=100.0)
 P0 = 0.01
 SHARES = (0.001, 0.003, 0.01, 0.011, 0.02, 0.05, 0.1, 0.2)
 FIXED = (100, 300, 1000)
 MAX_REQUESTS = 1000
-MIN_REQUESTS = 20
 
 
-@cache
-def decide(n_over: int, n_total: int) -> Verdict:
-    return decide_share(Exceedance(n_over=n_over, n_total=n_total), P0)
+def request(ttft_s: float) -> RequestRecord:
+    return RequestRecord(
+        index=0,
+        due_s=0.0,
+        sent_s=0.0,
+        chunk_s=(ttft_s,),
+        end_s=ttft_s,
+        n_prompt_tok=1,
+        n_output_tok=1,
+        n_output_tok_asked=1,
+    )
 
 
-def sequential(over: np.ndarray) -> tuple[Verdict, int]:
-    """Look after every request, as a level does; the verdict and the requests it took."""
-    counts = np.cumsum(over)
-    for n_total in range(MIN_REQUESTS, len(over) + 1):
-        verdict = decide(int(counts[n_total - 1]), n_total)
-        if verdict is not Verdict.UNDECIDED:
-            return verdict, n_total
+IN_TIME, LATE = request(0.05), request(0.2)
+
+
+def sequential(over: NDArray[np.bool_], batch: int) -> tuple[Verdict, int]:
+    """The verdict of a level that stops when its watch says so, and the requests it took."""
+    watch = ShareWatch(
+        [SLO],
+        confidence=0.95,
+        min_feasible=MIN_FEASIBLE,
+        min_infeasible=MIN_INFEASIBLE + 2 * batch,
+    )
+    for n_total, is_late in enumerate(over, start=1):
+        if watch.add(LATE if is_late else IN_TIME):
+            seen = Exceedance(n_over=int(over[:n_total].sum()), n_total=n_total)
+            return decide_share(seen, P0, 0.95), n_total
     return Verdict.UNDECIDED, len(over)
 
 
-def fixed(over: np.ndarray, n_total: int) -> Verdict:
+def fixed(over: NDArray[np.bool_], n_total: int) -> Verdict:
     """What tools do: the P99 of a fixed number of requests is over the limit, or it is not."""
     is_met = over[:n_total].mean() <= P0
     return Verdict.FEASIBLE if is_met else Verdict.INFEASIBLE
@@ -47,7 +64,7 @@ def wrong_frac(verdicts: list[Verdict], share: float) -> float:
     return verdicts.count(wrong) / len(verdicts)
 
 
-def draw(share: float, batch: int, rng: np.random.Generator) -> np.ndarray:
+def draw(share: float, batch: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     n_batches = -(-MAX_REQUESTS // batch)
     return np.repeat(rng.random(n_batches) < share, batch)[:MAX_REQUESTS]
 
@@ -59,7 +76,7 @@ def table(n_levels: int, batch: int) -> None:
     rng = np.random.default_rng(batch)
     for share in SHARES:
         levels = [draw(share, batch, rng) for _ in range(n_levels)]
-        outcomes = [sequential(level) for level in levels]
+        outcomes = [sequential(level, batch) for level in levels]
         verdicts = [verdict for verdict, _ in outcomes]
         spent = float(np.mean([n_total for _, n_total in outcomes]))
         undecided = verdicts.count(Verdict.UNDECIDED) / n_levels

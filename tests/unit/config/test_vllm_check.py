@@ -244,24 +244,17 @@ def test_the_child_is_asked_quietly_and_told_the_cases(tmp_path):
     )
 
 
-def installed_python() -> Path:
-    try:
-        return find_vllm().python
-    except MissingDependencyError:
-        pytest.skip("needs vLLM's own parser, and vLLM is not installed here")
-
-
 @pytest.mark.live
 @pytest.mark.timeout(180)
 def test_vllms_own_parser_takes_the_demo(tmp_path):
-    python = installed_python()
+    python = find_vllm().python
     assert check_study(read_study("demo", folder=tmp_path), python) == []
 
 
 @pytest.mark.live
 @pytest.mark.timeout(180)
 def test_vllms_own_parser_refuses_what_it_refused_in_the_recorded_logs(tmp_path):
-    python = installed_python()
+    python = find_vllm().python
     study = build(
         good(
             serve="serve: {max_num_partial_prefills: 2}",
