@@ -43,7 +43,7 @@ def sequential(over: NDArray[np.bool_], batch: int) -> tuple[Verdict, int]:
     watch = ShareWatch(
         [SLO],
         confidence=0.95,
-        min_feasible=MIN_FEASIBLE,
+        min_feasible=LevelSpec().min_requests,
         min_infeasible=MIN_INFEASIBLE + 2 * batch,
     )
     for n_total, is_late in enumerate(over, start=1):
