@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from objectives import RequestRecord
-from tuner.load.prompts import PreparedRequest
+from tuner.load.requests import PreparedRequest
 from tuner.load.sse import SseParser, read_event
 
 _HTTP_OK = 200

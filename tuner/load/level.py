@@ -22,7 +22,7 @@ from enum import StrEnum
 from objectives import RequestRecord, Window
 from tuner.load.client import Endpoint, StreamingClient
 from tuner.load.client_stats import ClientStats, ClientWatch
-from tuner.load.prompts import PreparedRequest
+from tuner.load.requests import PreparedRequest
 
 _POLL_S = 0.25
 # So many failures in a row, with none getting a byte, and the server is asked whether it lives.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +16,11 @@ from tokenizers import Tokenizer
 
 from tuner.config.workload import Lengths, SyntheticWorkload
 from tuner.errors import UsageError
+from tuner.load.requests import PreparedRequest
 
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 _MIN_WORDS = 100
 _MAX_ROUNDS = 8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedRequest:
-    """One request, ready to be sent.
-
-    Attributes:
-        path: Of the endpoint.
-        body: JSON.
-        n_prompt_tok: Prompt tokens by our tokenizer, special tokens included; in a chat, those of
-            the message alone, without what the server's template adds.
-        n_output_tok: Output tokens asked for.
-    """
-
-    path: str
-    body: bytes
-    n_prompt_tok: int
-    n_output_tok: int
 
 
 class PromptFactory:
