@@ -5,6 +5,7 @@ Pure: no I/O, no clock, no framework.
 
 from objectives.catalogue import CATALOGUE, Direction, Metric, nearest_metric
 from objectives.choose import choose, nearest
+from objectives.clumping import count_exceedance, count_exceedances
 from objectives.evaluation import Evaluation, evaluate
 from objectives.hypervolume import hypervolume
 from objectives.objective import Objective, to_losses
@@ -15,7 +16,7 @@ from objectives.records import RequestRecord
 from objectives.share_test import decide_share
 from objectives.share_watch import ShareWatch
 from objectives.slo import Slo
-from objectives.summary import Summary, Window, count_exceedances, summarise
+from objectives.summary import Summary, Window, summarise
 
 __all__ = [
     "CATALOGUE",
@@ -32,6 +33,7 @@ __all__ = [
     "Verdict",
     "Window",
     "choose",
+    "count_exceedance",
     "count_exceedances",
     "decide_share",
     "evaluate",

@@ -25,10 +25,15 @@ class Exceedance:
     Attributes:
         n_over: Requests over the limit, failed ones included.
         n_total: Requests that the SLO applies to.
+        design_effect: So many requests weigh as much as one independent one (see ``clumping``).
+        is_long_enough: Whether the sample spans enough rounds of what was in flight to tell how
+            much the requests clump; otherwise it proves no limit met.
     """
 
     n_over: int
     n_total: int
+    design_effect: float = 1.0
+    is_long_enough: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ Two null hypotheses are tested side by side, "share >= p0" (rejected: feasible) 
 the far side of p0, divided by the likelihood under p0, is a non-negative supermartingale under
 the null that starts at 1; by Ville's inequality it reaches 1 / alpha with probability at most
 alpha. (Ville, Etude critique de la notion de collectif, 1939; Robbins, Ann. Math. Statist. 41,
-1970, for the mixture.) The observations must be independent given the past share, which requests
-of one batch are not quite: finalists are confirmed on fresh launches.
+1970, for the mixture.) That holds for independent requests. Those of one batch are not quite, so
+the counts are divided by their design effect first (see ``clumping``): with it, the test is right
+for them by simulation, not by theorem.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def decide_share(seen: Exceedance, max_share_frac: float, confidence: float = 0.
         FEASIBLE or INFEASIBLE once decided, UNDECIDED before.
     """
     threshold = -math.log(1 - confidence)
-    if log_evidence(seen, max_share_frac, _BELOW) >= threshold:
+    is_met = log_evidence(seen, max_share_frac, _BELOW) >= threshold
+    if is_met and seen.is_long_enough:
         return Verdict.FEASIBLE
     if log_evidence(seen, max_share_frac, _ABOVE) >= threshold:
         return Verdict.INFEASIBLE
@@ -62,18 +64,19 @@ def log_evidence(
     Returns:
         The log evidence; ``-inf`` if the counts are impossible under every alternative.
     """
-    n_under = seen.n_total - seen.n_over
+    n_over = seen.n_over / seen.design_effect
+    n_under = (seen.n_total - seen.n_over) / seen.design_effect
     terms = []
     for multiple, weight in alternatives:
         share = min(multiple * p0, max(_LARGEST_SHARE, p0))
         if share == 0.0:
-            if seen.n_over:
+            if n_over:
                 continue
             terms.append(math.log(weight) - n_under * math.log1p(-p0))
             continue
         terms.append(
             math.log(weight)
-            + seen.n_over * math.log(share / p0)
+            + n_over * math.log(share / p0)
             + n_under * (math.log1p(-share) - math.log1p(-p0))
         )
     if not terms:

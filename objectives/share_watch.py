@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from objectives.clumping import count_exceedances
 from objectives.operating_point import Exceedance, Verdict
 from objectives.records import RequestRecord
 from objectives.share_test import decide_share
 from objectives.slo import Slo
+
+# How much requests clump is worked out from the whole level: where that held a decision back, it
+# is asked again after so many requests.
+_LOOK_EVERY = 8
 
 
 class ShareWatch:
@@ -26,12 +31,13 @@ class ShareWatch:
     def __init__(
         self, slos: Sequence[Slo], *, confidence: float, min_feasible: int, min_infeasible: int = 0
     ) -> None:
-        self._shares = {slo: slo.max_share_frac for slo in slos if slo.max_share_frac is not None}
-        self._counts = dict.fromkeys(self._shares, Exceedance(n_over=0, n_total=0))
+        self._slos = [slo for slo in slos if slo.max_share_frac is not None]
+        self._counts = [Exceedance(n_over=0, n_total=0)] * len(self._slos)
         self._confidence = confidence
         self._min_feasible = min_feasible
         self._min_infeasible = min_infeasible
-        self._n = 0
+        self._records: list[RequestRecord] = []
+        self._next_look = 0
 
     def add(self, record: RequestRecord) -> bool:
         """Count one measured request.
@@ -42,18 +48,27 @@ class ShareWatch:
         Returns:
             Whether the level is decided: one SLO is broken, or all are met.
         """
-        self._n += 1
-        for slo, seen in self._counts.items():
+        self._records.append(record)
+        for position, (slo, seen) in enumerate(zip(self._slos, self._counts, strict=True)):
             is_over = slo.is_over(record)
             if is_over is not None:
-                self._counts[slo] = Exceedance(
+                self._counts[position] = Exceedance(
                     n_over=seen.n_over + is_over, n_total=seen.n_total + 1
                 )
+        # As if the requests were independent, which is the most that they can be worth.
+        n = len(self._records)
+        if n < self._next_look or not self._is_decided(self._counts):
+            return False
+        self._next_look = n + _LOOK_EVERY
+        return self._is_decided(list(count_exceedances(self._records, self._slos).values()))
+
+    def _is_decided(self, counts: Sequence[Exceedance]) -> bool:
         verdicts = [
-            decide_share(seen, self._shares[slo], self._confidence)
-            for slo, seen in self._counts.items()
+            decide_share(seen, slo.max_share_frac or 0.0, self._confidence)
+            for slo, seen in zip(self._slos, counts, strict=True)
         ]
-        if Verdict.INFEASIBLE in verdicts and self._n >= self._min_infeasible:
+        n = len(self._records)
+        if Verdict.INFEASIBLE in verdicts and n >= self._min_infeasible:
             return True
         is_met = bool(verdicts) and set(verdicts) == {Verdict.FEASIBLE}
-        return is_met and self._n >= self._min_feasible
+        return is_met and n >= self._min_feasible

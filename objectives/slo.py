@@ -80,19 +80,24 @@ class Slo:
         relative = value / self.limit - 1
         return relative if self.definition.direction is Direction.MINIMIZE else -relative
 
-    def is_over(self, record: RequestRecord) -> bool | None:
-        """Whether one request broke the limit of a percentile SLO.
+    def latency_ms(self, record: RequestRecord) -> float | None:
+        """The latency of one request that a percentile SLO is about.
 
         Args:
             record: A measured request.
 
         Returns:
-            True for a failed request; ``None`` if the SLO does not apply to it: an answer of one
-            token has no TPOT, and only ``max_share_frac`` SLOs apply to requests at all.
+            Infinite for a failed request; ``None`` if the SLO does not apply to it: an answer of
+            one token has no TPOT, and only ``max_share_frac`` SLOs apply to requests at all.
         """
         if self.max_share_frac is None:
             return None
         if not record.is_success:
-            return True
-        seconds = getattr(record, f"{self.definition.quantity}_s")
-        return None if seconds is None else bool(seconds * 1000 > self.limit)
+            return math.inf
+        seconds: float | None = getattr(record, f"{self.definition.quantity}_s")
+        return None if seconds is None else seconds * 1000
+
+    def is_over(self, record: RequestRecord) -> bool | None:
+        """Whether one request broke the limit; ``None`` if the SLO does not apply to it."""
+        latency_ms = self.latency_ms(record)
+        return None if latency_ms is None else latency_ms > self.limit

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from objectives.catalogue import LATENCIES, QUANTILES
+from objectives.clumping import count_exceedances
 from objectives.operating_point import Exceedance
 from objectives.percentiles import percentile
 from objectives.records import RequestRecord
@@ -85,27 +86,6 @@ def summarise(
     for quantity in LATENCIES:
         metrics |= _latency_metrics(quantity, _latencies_s(quantity, measured))
     return Summary(metrics=metrics, exceedances=count_exceedances(measured, slos))
-
-
-def count_exceedances(
-    measured: Sequence[RequestRecord], slos: Sequence[Slo]
-) -> dict[str, Exceedance]:
-    """Requests over the limit of each SLO that can be tested request by request.
-
-    Args:
-        measured: Requests of the window.
-        slos: Others than per-request percentiles are passed over.
-
-    Returns:
-        By metric name; requests that an SLO does not apply to are not in its total.
-    """
-    counts = {}
-    for slo in slos:
-        if slo.max_share_frac is None:
-            continue
-        over = [flag for flag in map(slo.is_over, measured) if flag is not None]
-        counts[slo.metric] = Exceedance(n_over=sum(over), n_total=len(over))
-    return counts
 
 
 def _latencies_s(quantity: str, measured: Sequence[RequestRecord]) -> list[float]:

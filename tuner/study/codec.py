@@ -37,7 +37,8 @@ def encode_point(point: OperatingPoint) -> dict[str, Any]:
         "batch_size": point.batch_size,
         "metrics": {name: encode_number(value) for name, value in point.metrics.items()},
         "exceedances": {
-            name: [seen.n_over, seen.n_total] for name, seen in point.exceedances.items()
+            name: [seen.n_over, seen.n_total, seen.design_effect, seen.is_long_enough]
+            for name, seen in point.exceedances.items()
         },
         "invalid_reasons": list(point.invalid_reasons),
         "is_partial": point.is_partial,
@@ -50,8 +51,10 @@ def decode_point(stored: dict[str, Any]) -> OperatingPoint:
         batch_size=stored["batch_size"],
         metrics={name: decode_number(value) for name, value in stored["metrics"].items()},
         exceedances={
-            name: Exceedance(n_over=n_over, n_total=n_total)
-            for name, (n_over, n_total) in stored["exceedances"].items()
+            name: Exceedance(
+                n_over=n_over, n_total=n_total, design_effect=effect, is_long_enough=is_long
+            )
+            for name, (n_over, n_total, effect, is_long) in stored["exceedances"].items()
         },
         invalid_reasons=tuple(stored["invalid_reasons"]),
         is_partial=stored["is_partial"],

@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from objectives import ShareWatch, Slo
+from objectives import RequestRecord, ShareWatch, Slo
 from tests.unit.objectives.builders import answer, failure
 
 TTFT = Slo(metric="p99_ttft_ms", limit=1000)
@@ -10,8 +12,22 @@ LATE = answer(1.5, 1.55)  # TTFT 1500 ms, TPOT 50 ms
 ONE_TOKEN = answer(0.5)
 
 
-def n_until_decided(watch: ShareWatch, record: object, *, at_most: int = 1200) -> int | None:
-    return next((n for n in range(1, at_most + 1) if watch.add(record)), None)
+def after(record: RequestRecord, n: int) -> RequestRecord:
+    """The same request, 2 s later than the one before: one is in flight at a time."""
+    return replace(
+        record,
+        index=n,
+        due_s=record.due_s + 2 * n,
+        chunk_s=tuple(moment + 2 * n for moment in record.chunk_s),
+        end_s=record.end_s + 2 * n,
+    )
+
+
+def n_until_decided(
+    watch: ShareWatch, record: RequestRecord, *, at_most: int = 1200, start: int = 1
+) -> int | None:
+    numbers = range(start, start + at_most)
+    return next((n for n in numbers if watch.add(after(record, n))), None)
 
 
 def watch(*slos: Slo, min_feasible: int = 0) -> ShareWatch:
@@ -35,7 +51,7 @@ def test_one_broken_limit_decides_although_the_other_is_met() -> None:
 def test_one_late_request_makes_a_clean_level_take_682() -> None:
     late_once = watch(TTFT)
     assert not late_once.add(LATE)
-    assert n_until_decided(late_once, GOOD) == 681
+    assert n_until_decided(late_once, GOOD, start=2) == 682
 
 
 def test_a_feasible_level_goes_on_until_its_percentiles_can_be_stated() -> None:
@@ -54,8 +70,8 @@ def test_answers_of_one_token_say_nothing_of_tpot() -> None:
 def test_both_limits_must_be_decided_before_a_level_is_met() -> None:
     # 100 answers of one token count for TTFT only, so TPOT is met 100 requests later.
     both = watch(TTFT, TPOT)
-    assert not any(both.add(ONE_TOKEN) for _ in range(100))
-    assert n_until_decided(both, GOOD) == 329
+    assert not any(both.add(after(ONE_TOKEN, n)) for n in range(100))
+    assert n_until_decided(both, GOOD, start=100) == 100 + 328
 
 
 @pytest.mark.parametrize(
@@ -72,3 +88,18 @@ def test_more_confidence_decides_later() -> None:
     # The weight on "none over" alone suffices at 528: 0.5 x 0.99^-528 >= 100.
     assert n is not None
     assert 329 < n <= 528
+
+
+def n_until_decided_in(watch: ShareWatch, records: list[RequestRecord]) -> int | None:
+    return next((n for n, record in enumerate(records, start=1) if watch.add(record)), None)
+
+
+def test_requests_that_are_slow_together_stay_open_where_as_many_that_are_not_decide() -> None:
+    # All within the limit and one in twenty slower: spread evenly, or whole batches of 16.
+    slow = answer(0.875, 0.925)
+    spread = [after(slow if n % 20 == 0 else GOOD, n) for n in range(1200)]
+    clumped = [
+        replace(after(slow if n // 16 % 20 == 0 else GOOD, n // 16), index=n) for n in range(1200)
+    ]
+    assert n_until_decided_in(watch(TTFT), spread) == 329
+    assert n_until_decided_in(watch(TTFT), clumped) is None

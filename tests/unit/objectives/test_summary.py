@@ -236,13 +236,15 @@ def test_the_exceedances_of_a_summary_are_those_of_the_measured_requests() -> No
     errors = Slo(metric="error_frac", limit=0.01)
     summary = summarise(records, window=WINDOW, n_gpus=1, slos=[TTFT, TPOT, errors])
     assert summary.exceedances == {
-        "p99_ttft_ms": Exceedance(n_over=2, n_total=4),
-        "p99_tpot_ms": Exceedance(n_over=1, n_total=3),
+        "p99_ttft_ms": Exceedance(n_over=2, n_total=4, is_long_enough=False),
+        "p99_tpot_ms": Exceedance(n_over=1, n_total=3, is_long_enough=False),
     }
 
 
 def test_no_requests_exceed_nothing() -> None:
-    assert count_exceedances([], [TTFT]) == {"p99_ttft_ms": Exceedance(n_over=0, n_total=0)}
+    assert count_exceedances([], [TTFT]) == {
+        "p99_ttft_ms": Exceedance(n_over=0, n_total=0, is_long_enough=False)
+    }
 
 
 def test_a_steady_closed_loop_has_its_true_rate_wherever_the_window_lies() -> None:

@@ -20,7 +20,9 @@ from tuner.trial import Failed, FailureKind, Phase
 POINT = OperatingPoint(
     batch_size=16,
     metrics={"p99_tpot_ms": 34.5, "p99_ttft_ms": math.inf, "p99_e2el_ms": None, "n_failed": 0.0},
-    exceedances={"p99_tpot_ms": Exceedance(n_over=2, n_total=889)},
+    exceedances={
+        "p99_tpot_ms": Exceedance(n_over=2, n_total=889, design_effect=2.5, is_long_enough=False)
+    },
     invalid_reasons=("the client was saturated", "the prefix cache was warm"),
     is_partial=True,
 )
@@ -40,7 +42,7 @@ def test_a_point_is_stored_in_this_form() -> None:
             "p99_e2el_ms": None,
             "n_failed": 0.0,
         },
-        "exceedances": {"p99_tpot_ms": [2, 889]},
+        "exceedances": {"p99_tpot_ms": [2, 889, 2.5, False]},
         "invalid_reasons": ["the client was saturated", "the prefix cache was warm"],
         "is_partial": True,
     }
