@@ -9,6 +9,7 @@ BIN := .venv/bin
 demo: setup
 	$(BIN)/tune demo-model mlruns/demo-model
 	$(BIN)/tune start --study demo
+	@echo "Here, tune is $(BIN)/tune; . $(BIN)/activate puts it on your path."
 
 test: setup-dev check unit live
 

@@ -16,6 +16,7 @@ def check(
     file: Annotated[str, typer.Argument(help="A study file, or the name of a study.")],
 ) -> None:
     """Check a study file: schema, rules, and every value by vLLM's own argument parser."""
+    from search_spaces.serve_args import BATCH_SIZE, SPECULATION
     from tuner.config import read_study
     from tuner.serving import find_vllm
     from tuner.serving.vllm_check import check_study
@@ -30,5 +31,6 @@ def check(
     if problems:
         found = "\n".join(f"{problem.key}: {problem.message}" for problem in problems)
         raise StudyFileError(f"vLLM {vllm.version} refuses:\n{found}", file=study.file)
-    names = ", ".join(study.space.order) or "nothing"
-    typer.echo(f"{study.file}: fine for vLLM {vllm.version}; it varies {names}.")
+    ladder = [BATCH_SIZE] if study.batch_sizes else []
+    names = ", ".join([*ladder, *(name for name in study.space.order if name != SPECULATION)])
+    typer.echo(f"{study.file}: fine for vLLM {vllm.version}; it varies {names or 'nothing'}.")

@@ -18,8 +18,14 @@ def init(
     name: Annotated[str, typer.Option("--name", help="The study's name.")] = "study",
 ) -> None:
     """Write a commented study file to ./search_spaces/NAME.yaml."""
+    from tuner.config.find import is_name
     from tuner.config.template import study_template
 
+    if not is_name(name):
+        raise UsageError(
+            f"--name {name!r} is no name for a study: use letters, digits, '-', '_' and '.', "
+            "with a letter or digit first."
+        )
     file = Path("search_spaces") / f"{name}.yaml"
     try:
         file.parent.mkdir(exist_ok=True)

@@ -105,11 +105,13 @@ def check_hardware(study: Study, hardware: Hardware) -> None:
         UsageError: They are not.
     """
     if study.n_gpus > len(hardware.gpus):
+        needed = f"{study.n_gpus} GPU{'s' if study.n_gpus > 1 else ''}"
+        is_parallel = "tensor_parallel_size" in study.space.parameters
         raise UsageError(
-            f"study {study.name} needs {study.n_gpus} GPUs (hardware.gpus in {study.file}), and "
-            f"this machine has {hardware.describe()}: run it on a node with {study.n_gpus} GPUs, "
-            f"or copy the file to search_spaces/ and lower hardware.gpus with the sizes in "
-            "tensor_parallel_size."
+            f"study {study.name} needs {needed} (hardware.gpus in {study.file}), and this machine "
+            f"has {hardware.describe()}: run it on a node with {needed}, or lower hardware.gpus "
+            f"{'with the sizes in tensor_parallel_size ' if is_parallel else ''}in a copy of the "
+            "file under a name of your own in search_spaces/."
         )
 
 

@@ -30,7 +30,7 @@ def read_study(name: str, *, folder: Path) -> Study:
         StudyFileError: The file is wrong.
     """
     file = folder / FOLDER / f"{name}.yaml"
-    if re.fullmatch(r"[\w.-]+", name) and file.is_file():
+    if is_name(name) and _is_file(file):
         return _read(file, f"{FOLDER}/{name}.yaml")
     if name.endswith((".yaml", ".yml")) or "/" in name:
         try:
@@ -42,15 +42,19 @@ def read_study(name: str, *, folder: Path) -> Study:
         return _read(path, name)
     preset = resources.files("search_spaces") / "presets" / f"{name}.yaml"
     if name in preset_names():
-        return build_study(
-            preset.read_text(encoding="utf-8"), name=name, file=f"preset {name}.yaml"
-        )
+        shown = str(preset).removeprefix(f"{folder}/")
+        return build_study(preset.read_text(encoding="utf-8"), name=name, file=shown)
     own = sorted(path.stem for path in (folder / FOLDER).glob("*.yaml"))
     known = [*own, *preset_names()]
     raise UsageError(
         f"there is no study {name!r}: {nearest_of(name, known)}. Looked for {FOLDER}/{name}.yaml "
         f"here and among the presets; `tune init` writes a new file."
     )
+
+
+def is_name(name: str) -> bool:
+    """Whether a study can be called so: a file name and nothing more."""
+    return re.fullmatch(r"\w[\w.-]*", name) is not None
 
 
 def preset_names() -> list[str]:

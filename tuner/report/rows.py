@@ -185,8 +185,9 @@ def describe_configuration(configuration: Configuration) -> str:
 
 
 def describe_misses(row: PointRow, slos: Sequence[Slo]) -> str:
-    """What a point misses, limit by limit, in words."""
+    """What a point misses, limit by limit, in words; limits that it meets are passed over."""
     words = list(row.point.invalid_reasons)
+    is_broken = row.evaluation.verdict is Verdict.INFEASIBLE
     for slo in slos:
         value, slack = row.point.metrics.get(slo.metric), row.evaluation.slacks[slo.metric]
         seen = row.point.exceedances.get(slo.metric)
@@ -194,7 +195,10 @@ def describe_misses(row: PointRow, slos: Sequence[Slo]) -> str:
         limit = f"limit {slo.limit:g} {unit}".strip()
         if slack is not None and slack > 0:
             words.append(f"{slo.metric} {value:.1f} ({limit})")
-        elif seen is not None and seen.n_total and slack is None:
+        elif slack is None and is_broken and slo.metric in row.evaluation.undecided:
+            # Another limit ended the level before this one could be judged.
+            continue
+        elif slack is None and seen is not None and seen.n_total:
             words.append(f"{slo.metric}: {seen.n_over} of {seen.n_total} requests over ({limit})")
         elif slack is None:
             words.append(f"{slo.metric} unknown ({limit})")

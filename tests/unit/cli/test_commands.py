@@ -48,11 +48,30 @@ def test_init_writes_a_study_file_that_can_be_read(tmp_path: Path, n_gpus: int) 
     assert "exists already" in again.stderr
 
 
+@pytest.mark.parametrize("name", ["", "../escape", "a/b", ".hidden"])
+def test_a_name_that_is_no_file_name_is_refused_and_nothing_is_written(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    words = ("init", "--model", "org/model", "--gpus", "1", "--name", name)
+    done = tune(tmp_path / "here", *words)
+    assert done.returncode == 2
+    assert repr(name) in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+
+
 def test_chat_70b_without_gpus_says_so_before_anything_is_started() -> None:
     study = read_study("chat-70b", folder=Path())
     here = Hardware(gpus=(), n_cpus=2, memory_gib=24.0, cpu_name="x")
     with pytest.raises(UsageError, match=r"needs 8 GPUs .* no NVIDIA GPU"):
         check_hardware(study, here)
+
+
+def test_a_study_for_one_gpu_is_told_of_one_gpu_and_no_sizes(tmp_path: Path) -> None:
+    tune(tmp_path, "init", "--model", "org/model", "--gpus", "1", "--name", "mine")
+    here = Hardware(gpus=(), n_cpus=2, memory_gib=24.0, cpu_name="x")
+    with pytest.raises(UsageError, match=r"needs 1 GPU \(.*lower hardware.gpus in a copy"):
+        check_hardware(read_study("mine", folder=tmp_path), here)
 
 
 def test_a_missing_demo_model_says_how_to_make_it(tmp_path: Path) -> None:
