@@ -21,7 +21,7 @@ class Evaluation:
         slacks: By SLO metric, ``value / limit - 1`` (see ``Slo.slack``); ``None`` for a metric
             without data.
         verdict: FEASIBLE if every SLO is met at the stated confidence, INFEASIBLE if one is
-            broken at that confidence, else UNDECIDED.
+            broken at that confidence, else UNDECIDED. An invalid point decides nothing.
         is_within: Valid, every slack known and at most 0, and no SLO decided broken: the point
             may enter a front. With an UNDECIDED verdict it is the best estimate, not proven.
         undecided: Metrics of the SLOs that are not decided.
@@ -49,9 +49,11 @@ def evaluate(
     slacks = {slo.metric: slo.slack(point.metrics.get(slo.metric)) for slo in slos}
     verdicts = {slo.metric: _verdict(slo, slacks[slo.metric], point, confidence) for slo in slos}
     undecided = tuple(name for name, verdict in verdicts.items() if verdict is Verdict.UNDECIDED)
-    if Verdict.INFEASIBLE in verdicts.values():
+    if not point.is_valid:
+        verdict = Verdict.UNDECIDED
+    elif Verdict.INFEASIBLE in verdicts.values():
         verdict = Verdict.INFEASIBLE
-    elif undecided or not point.is_valid:
+    elif undecided:
         verdict = Verdict.UNDECIDED
     else:
         verdict = Verdict.FEASIBLE

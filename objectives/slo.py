@@ -44,6 +44,11 @@ class Slo:
         if not (math.isfinite(self.limit) and lowest_ok):
             raise ValueError(f"the limit of {self.metric!r} must be positive, not {self.limit!r}")
 
+    def __str__(self) -> str:
+        """The limit as people write it: ``p99_ttft_ms <= 150``."""
+        sign = "<=" if self.definition.direction is Direction.MINIMIZE else ">="
+        return f"{self.metric} {sign} {self.limit:g}"
+
     @property
     def definition(self) -> Metric:
         """The catalogue's entry."""

@@ -17,11 +17,12 @@ def check(
 ) -> None:
     """Check a study file: schema, rules, and every value by vLLM's own argument parser."""
     from search_spaces.serve_args import BATCH_SIZE, SPECULATION
-    from tuner.config import read_study
+    from tuner.config import check_models_exist, read_study
     from tuner.serving import find_vllm
     from tuner.serving.vllm_check import check_study
 
     study = read_study(file, folder=Path.cwd())
+    check_models_exist(study)
     try:
         vllm = find_vllm()
     except MissingDependencyError:

@@ -35,6 +35,8 @@ def pareto(  # noqa: PLR0913 - one parameter per option
     """Print the Pareto set of a study, filtered by its P99 SLOs."""
     from tuner.report import pareto_csv, pareto_table
 
+    if sum((as_json, as_csv, command is not None)) > 1:
+        raise UsageError("give only one of --json, --csv and --command.")
     stored = open_stored(study, storage)
     standing = stored.standing(only_proven=proven)
     rows = standing.rows if show_all else standing.front
@@ -50,9 +52,10 @@ def pareto(  # noqa: PLR0913 - one parameter per option
     elif as_csv:
         typer.echo(pareto_csv(rows), nl=False)
     elif command is not None:
-        if not 1 <= command <= len(rows):
+        if rows and not 1 <= command <= len(rows):
             raise UsageError(f"--command {command}: there are rows 1 to {len(rows)}.")
-        typer.echo(shlex.join(rows[command - 1].launch.command))
+        if rows:
+            typer.echo(shlex.join(rows[command - 1].launch.command))
     elif show_all and rows:
         typer.echo(pareto_table(rows, has_gpu=stored.study.n_gpus > 0))
     else:
@@ -72,7 +75,7 @@ def print_pareto(stored: StoredStudy, *, only_proven: bool = False) -> None:
 
     study = stored.study
     standing = stored.standing(only_proven=only_proven)
-    limits = ", ".join(f"{slo.metric} <= {slo.limit:g}" for slo in study.slos) or "no SLO"
+    limits = ", ".join(map(str, study.slos)) or "no SLO"
     if not standing.front:
         if standing.nearest:
             typer.echo(f"Nothing feasible under {limits}. Nearest:")

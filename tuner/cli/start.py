@@ -40,8 +40,14 @@ class Cancel:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM while the study runs."""
-        before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+        """Take SIGINT, SIGTERM and a closed terminal's SIGHUP while the study runs."""
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        # What is ignored on purpose, as nohup does with SIGHUP, stays ignored.
+        before = {
+            number: handler
+            for number in numbers
+            if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+        }
         for number in before:
             signal.signal(number, self._handle)
         try:

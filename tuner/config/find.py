@@ -44,10 +44,12 @@ def read_study(name: str, *, folder: Path) -> Study:
     if name in preset_names():
         shown = str(preset).removeprefix(f"{folder}/")
         return build_study(preset.read_text(encoding="utf-8"), name=name, file=shown)
-    own = sorted(path.stem for path in (folder / FOLDER).glob("*.yaml"))
+    own = sorted(path.stem for path in (folder / FOLDER).glob("*.yaml") if path.is_file())
     known = [*own, *preset_names()]
+    hint = nearest_of(name, known)
+    stop = "" if hint.endswith("?") else "."
     raise UsageError(
-        f"there is no study {name!r}: {nearest_of(name, known)}. Looked for {FOLDER}/{name}.yaml "
+        f"there is no study {name!r}: {hint}{stop} Looked for {FOLDER}/{name}.yaml "
         f"here and among the presets; `tune init` writes a new file."
     )
 

@@ -17,6 +17,11 @@ Number = float
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+# A client has some 28,000 local ports, and a million records fill its memory.
+MAX_BATCH_SIZE = 16_384
+MAX_REQUESTS = 1_000_000
+
+
 class ParameterSpec(Strict):
     """One entry of ``parameters``: exactly one kind, and what goes with it."""
 
@@ -24,7 +29,7 @@ class ParameterSpec(Strict):
     range: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
     log2: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
     float: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None
-    ladder: list[Positive] | None = None
+    ladder: list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]] | None = None
     step: Positive | None = None
     when: dict[str, Value | list[Value]] | None = None
     method: dict[str, Any] | None = None
@@ -48,7 +53,7 @@ class LevelSpec(Strict):
     """
 
     min_requests: Positive = 100
-    max_requests: Positive = 400
+    max_requests: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] = 400
     max_s: Seconds = 120.0
     warmup_requests: Annotated[int, Field(ge=0)] | None = None
     stall_s: Seconds = 60.0

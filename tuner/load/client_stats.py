@@ -17,11 +17,13 @@ class ClientStats:
     """How the client did during a level.
 
     Attributes:
-        lag_p99_ms: P99 of how late its event loop woke; ``None`` for a level too short to say.
+        lag_p90_ms: P90 of how late its event loop woke; ``None`` for a level too short to say.
+        lag_p99_ms: The same at P99, which needs a level of two seconds.
         cpu_frac: Share of one core that it used.
         late_send_p99_ms: P99 of sent minus due; ``None`` below a hundred requests.
     """
 
+    lag_p90_ms: float | None
     lag_p99_ms: float | None
     cpu_frac: float
     late_send_p99_ms: float | None
@@ -60,6 +62,7 @@ class ClientWatch:
         wall_s = time.perf_counter() - self._started_s
         late_s = [r.sent_s - r.due_s for r in records if r.sent_s is not None]
         return ClientStats(
+            lag_p90_ms=_milliseconds(percentile(self._lags_s, 0.9)),
             lag_p99_ms=_milliseconds(percentile(self._lags_s, 0.99)),
             cpu_frac=(time.process_time() - self._cpu_started_s) / wall_s if wall_s > 0 else 0.0,
             late_send_p99_ms=_milliseconds(percentile(late_s, 0.99)),

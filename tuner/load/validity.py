@@ -16,6 +16,10 @@ from tuner.load.level import LevelResult, StopReason
 MAX_CLIENT_CPU_FRAC = 0.9
 # Requests later than this are the client's delay in the server's figures.
 MAX_LATE_SEND_P99_MS = 50.0
+# A client that wakes so late sees many tokens arrive at once: its TTFT is too long and its TPOT
+# too short. A level of under two seconds has no P99 of it, so a limit holds at P90 as well.
+MAX_LAG_P99_MS = 25.0
+MAX_LAG_P90_MS = 10.0
 
 
 def invalid_reasons(result: LevelResult, *, expected_model_is_serving: bool) -> tuple[str, ...]:
@@ -61,6 +65,16 @@ def _client_limits(client: ClientStats) -> list[str]:
             f"the client was the bottleneck: it used {client.cpu_frac:.0%} of a core "
             f"(limit {MAX_CLIENT_CPU_FRAC:.0%})"
         )
+    for label, lag_ms, limit_ms in (
+        ("P99", client.lag_p99_ms, MAX_LAG_P99_MS),
+        ("P90", client.lag_p90_ms, MAX_LAG_P90_MS),
+    ):
+        if lag_ms is not None and lag_ms > limit_ms:
+            reasons.append(
+                f"the client was starved: {label} of its lag was {lag_ms:.0f} ms (limit "
+                f"{limit_ms:.0f} ms), so that tokens were seen late and together"
+            )
+            break
     if client.late_send_p99_ms is not None and client.late_send_p99_ms > MAX_LATE_SEND_P99_MS:
         reasons.append(
             f"the client was late: P99 of sending was {client.late_send_p99_ms:.0f} ms after due "

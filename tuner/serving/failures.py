@@ -134,6 +134,13 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _pattern(
         _REFUSED,
+        # block-size-16.log
+        r"ValueError: No common block size for .*",
+        "choose a block_size that the attention backend has",
+        parameter="block_size",
+    ),
+    _pattern(
+        _REFUSED,
         # attn-bogus.log
         r"ValueError: Unknown attention backend: .*",
         "choose a backend that this vLLM has",
@@ -220,6 +227,7 @@ def classify(
             if match:
                 return _failed(pattern, match, line, phase=phase, exit_code=exit_code)
     evidence = _last_error(lines)
+    said = f": {evidence[:200]}" if evidence else ""
     if timed_out_s is not None:
         return Failed(
             kind=FailureKind.START_TIMEOUT,
@@ -233,14 +241,16 @@ def classify(
         return Failed(
             kind=FailureKind.ENGINE_DIED,
             phase=phase,
-            message=f"the server died while it was measured ({_ended(exit_code)})",
+            message=f"the server died while it was measured ({_ended(exit_code)}){said}. "
+            f"Its log is {log_file}",
             evidence=evidence,
             exit_code=exit_code,
         )
     return Failed(
         kind=_REFUSED if exit_code == PARSER_EXIT_CODE else FailureKind.UNKNOWN,
         phase=phase,
-        message=f"the server ended before it was ready ({_ended(exit_code)}): see its log",
+        message=f"the server ended before it was ready ({_ended(exit_code)}){said}. "
+        f"Its log is {log_file}",
         evidence=evidence,
         # A signal comes from outside; an exit of its own would come again.
         is_deterministic=exit_code is not None and exit_code > 0,

@@ -195,11 +195,14 @@ def wait_for_server(folder: Path, tuner: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def test_ctrl_c_ends_the_server_and_a_second_run_goes_on(folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_a_kill_or_a_closed_terminal_ends_the_server_and_a_second_run_goes_on(
+    folder: Path, number: signal.Signals
+) -> None:
     write_study(folder, tpot_ms=20)
     tuner = subprocess.Popen(command("start", "-s", "s"), cwd=folder, stderr=subprocess.DEVNULL)
     wait_for_server(folder, tuner)
-    tuner.send_signal(signal.SIGINT)
+    tuner.send_signal(number)
     assert tuner.wait(timeout=60) == 130
     assert servers(folder) == []
     assert status(folder)["n_launches"] == 0

@@ -94,3 +94,11 @@ def test_more_confidence_leaves_open_what_less_confidence_decides() -> None:
     seen = point(p99_tpot_ms=30.0, over={"p99_tpot_ms": (0, 329)})
     assert evaluate(seen, [TPOT], confidence=0.99).verdict is Verdict.UNDECIDED
     assert evaluate(seen, [TPOT], confidence=0.90).verdict is Verdict.FEASIBLE
+
+
+def test_an_invalid_point_decides_nothing_however_many_were_over() -> None:
+    judged = evaluate(
+        point(p99_tpot_ms=None, over={"p99_tpot_ms": (100, 100)}, invalid=("starved",)), [TPOT]
+    )
+    assert judged.verdict is Verdict.UNDECIDED
+    assert not judged.is_within

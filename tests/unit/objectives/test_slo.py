@@ -105,3 +105,8 @@ def test_a_tpot_limit_does_not_apply_to_an_answer_of_one_token() -> None:
 def test_a_pooled_latency_or_a_rate_applies_to_no_request() -> None:
     for metric in ("p99_itl_ms", "mean_ttft_ms", "error_frac"):
         assert Slo(metric=metric, limit=1).is_over(failure()) is None
+
+
+def test_an_upper_and_a_lower_limit_are_written_with_their_signs() -> None:
+    assert str(Slo(metric="p99_ttft_ms", limit=150)) == "p99_ttft_ms <= 150"
+    assert str(Slo(metric="request_per_s", limit=2.5)) == "request_per_s >= 2.5"

@@ -29,6 +29,7 @@ CAUSES = {
     "attn-bogus": Expected(REFUSED, "attention_backend", 1, "Unknown attention backend: 'BOGUS'"),
     "badchoice": Expected(REFUSED, "dtype", 2, "argument --dtype: invalid choice: 'int4'"),
     "badint": Expected(REFUSED, "max_num_seqs", 2, "invalid int value: 'abc'"),
+    "block-size-16": Expected(REFUSED, "block_size", 1, "No common block size for 16"),
     "kvoffload": Expected(UNSUPPORTED, None, 1, "only supported on CUDA-alike"),
     "kvspace-huge": Expected(
         MEMORY, "kv_cache_memory_bytes", 1, "less than requested memory for kv (64.0 GiB)"
@@ -255,3 +256,14 @@ def test_evidence_is_cut_to_what_a_person_reads(tmp_path: Path) -> None:
     failed = at_start(written(tmp_path, CUDA_MEMORY + "x" * 9000))
     assert failed.evidence is not None
     assert len(failed.evidence) == 500
+
+
+def test_a_cause_that_is_not_known_is_told_with_its_line_and_where_the_log_is(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("(EngineCore pid=7) ERROR 12-06 04:16:12 [core.py:1] ValueError: odd sizes\n")
+    failed = classify(log, phase=Phase.START, exit_code=1)
+    assert failed.kind is FailureKind.UNKNOWN
+    assert "ValueError: odd sizes" in failed.message
+    assert str(log) in failed.message
