@@ -14,6 +14,7 @@ Owns when requests are sent and which of them count:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -150,6 +151,7 @@ class _Level:
         self._reason: StopReason | None = None
         self._in_flight: set[int] = set()
         self._n_measured_sent = 0
+        self._is_over = asyncio.Event()
 
     async def run(self) -> LevelResult:
         watch = ClientWatch()
@@ -209,6 +211,8 @@ class _Level:
                 self._open_s = self._client.now_s()
         elif is_measured and self._hooks.should_stop(record):
             self._close(StopReason.DECIDED)
+        if self._close_s is not None and not self._in_flight:
+            self._is_over.set()
 
     def _close(self, reason: StopReason, *, just_after_s: float | None = None) -> None:
         """Close the window; what is due from now on is not measured."""
@@ -220,8 +224,9 @@ class _Level:
 
     async def _guard(self) -> None:
         """Watch time, cancellation and the server; return when the level is over."""
-        while not (self._close_s is not None and not self._in_flight):
-            await asyncio.sleep(_POLL_S if self._close_s is None else _POLL_S / 10)
+        while not self._is_over.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), _POLL_S)
             if self._hooks.is_cancelled():
                 self._end_now(StopReason.CANCELLED)
                 return
@@ -230,6 +235,8 @@ class _Level:
                 return
             if self._is_time_up():
                 self._close(StopReason.TIME)
+                if not self._in_flight:
+                    return
 
     def _end_now(self, reason: StopReason) -> None:
         self._close(reason)
