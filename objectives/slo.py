@@ -44,9 +44,14 @@ class Slo:
         if not (math.isfinite(self.limit) and lowest_ok):
             raise ValueError(f"the limit of {self.metric!r} must be positive, not {self.limit!r}")
 
+    @property
+    def is_upper(self) -> bool:
+        """Whether the metric must stay below the limit; else it must reach it."""
+        return self.definition.direction is Direction.MINIMIZE
+
     def __str__(self) -> str:
         """The limit as people write it: ``p99_ttft_ms <= 150``."""
-        sign = "<=" if self.definition.direction is Direction.MINIMIZE else ">="
+        sign = "<=" if self.is_upper else ">="
         return f"{self.metric} {sign} {self.limit:g}"
 
     @property
@@ -83,7 +88,7 @@ class Slo:
         if self.limit == 0:
             return value
         relative = value / self.limit - 1
-        return relative if self.definition.direction is Direction.MINIMIZE else -relative
+        return relative if self.is_upper else -relative
 
     def latency_ms(self, record: RequestRecord) -> float | None:
         """The latency of one request that a percentile SLO is about.

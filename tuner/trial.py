@@ -5,11 +5,22 @@ Owns the values that serving, load, study and tracking hand to each other; does 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from objectives.operating_point import OperatingPoint
 from search_spaces.configuration import Configuration
+
+# Of every server, and of no use to whoever deploys what was measured.
+MEASURING_FLAGS = ("--host", "--port", "--served-model-name")
+# ./model and ../model, as a word or inside JSON.
+_RELATIVE_PATH = re.compile(r"(?:^|[\"'=])\.{1,2}/")
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:TOKEN|KEY|SECRET|PASSWORD|CREDENTIALS?)(?:_|$)", re.IGNORECASE
+)
 
 
 class FailureKind(StrEnum):
@@ -99,6 +110,8 @@ class Launch:
         number: The trial's number in the study, from 0.
         configuration: The proposed parameter values, active ones only.
         command: The whole command, first word included, as it was run; empty if nothing was.
+        env: What was set in its environment, secrets left out, beside what it inherited.
+        folder: Where it was run; ``None`` if nothing was.
         points: Operating points in the order measured, those before a failure included.
         failure: Why it gave no full answer; ``None`` for a launch measured as planned, and for
             one that is still open.
@@ -113,6 +126,8 @@ class Launch:
     number: int
     configuration: Configuration
     command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    folder: str | None = None
     points: tuple[OperatingPoint, ...] = ()
     failure: Failed | None = None
     is_open: bool = False
@@ -125,3 +140,29 @@ class Launch:
     def was_started(self) -> bool:
         """Whether a server was started for it: it cost a launch."""
         return bool(self.command)
+
+    def shell_line(self, *, is_as_run: bool = True) -> str:
+        """The server's start as a line for a shell: folder, environment and command.
+
+        Args:
+            is_as_run: Every word as it was run; False leaves out what only the measurement
+                needs: loopback, the port chosen by the kernel and the name of the launch.
+
+        Returns:
+            The line; it changes the folder only if the command has relative paths.
+        """
+        words = list(self.command)
+        if not is_as_run:
+            for flag in MEASURING_FLAGS:
+                if flag in words:
+                    at = words.index(flag)
+                    del words[at : at + 2]
+        env = [f"{name}={value}" for name, value in sorted(self.env.items())]
+        line = shlex.join(["env", *env, *words] if env else words)
+        is_relative = any(_RELATIVE_PATH.search(word) for word in words)
+        return f"cd {shlex.quote(self.folder)} && {line}" if self.folder and is_relative else line
+
+
+def public_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Settings without those whose name says that they are secret: they are stored and shown."""
+    return {name: value for name, value in env.items() if not _SECRET_NAME.search(name)}

@@ -7,7 +7,7 @@ where it is recorded is the study's business.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -48,8 +48,8 @@ MIN_INFEASIBLE = 20
 class TrialObserver(Protocol):
     """Told what happens, as it happens."""
 
-    def on_command(self, command: tuple[str, ...]) -> None:
-        """The server is about to be started with this command."""
+    def on_command(self, command: tuple[str, ...], env: Mapping[str, str]) -> None:
+        """The server is about to be started with this command and these settings."""
 
     def on_stage(self, stage: str, elapsed_s: float) -> None:
         """The starting server has come this far, or a level has begun."""
@@ -94,7 +94,7 @@ def run_trial(
         What came of it; a failure carries the points finished before it.
     """
     spec = server_spec(setup, configuration, folder)
-    observer.on_command(spec.full_command)
+    observer.on_command(spec.full_command, spec.env)
     server = VllmServer(spec, setup.is_cancelled)
     with server:
         failed = server.start(observer.on_stage)
@@ -151,9 +151,15 @@ def _measure(
         evaluation = evaluate(point, study.slos, confidence=study.confidence)
         observer.on_point(point, evaluation, result.records)
         points.append(point)
-        if evaluation.verdict is Verdict.INFEASIBLE:
+        if _is_over_the_top(point, study):
             break
     return Measured(points=tuple(points), start_s=server.start_s or 0.0)
+
+
+def _is_over_the_top(point: OperatingPoint, study: Study) -> bool:
+    """Whether more load only breaks further what is broken; a lower limit may yet be reached."""
+    upper = [slo for slo in study.slos if slo.is_upper]
+    return evaluate(point, upper, confidence=study.confidence).verdict is Verdict.INFEASIBLE
 
 
 def _run_level(setup: TrialSetup, server: VllmServer, batch_size: int) -> LevelResult:

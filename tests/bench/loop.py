@@ -50,7 +50,7 @@ def run(n_launches: int) -> None:
     marks = [time.perf_counter()]
 
     def run_trial(configuration, folder, recorder):
-        recorder.on_command(("vllm", "serve", *study.arguments(configuration)))
+        recorder.on_command(("vllm", "serve", *study.arguments(configuration)), {})
         points = []
         for batch_size in BATCH_SIZES:
             tpot_s = (0.005 + 0.0004 * batch_size) * 4 / configuration["tensor_parallel_size"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -22,9 +23,23 @@ app = typer.Typer(
 _STATE = {"debug": False}
 
 
+def print_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
+    """Print the version and end."""
+    if value:
+        typer.echo(f"tune {metadata.version('vllm-tune')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
-    *, debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and more.")] = False
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and more.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback does it
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=print_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
     """Tune LLM serving on vLLM."""
     _STATE["debug"] = debug

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Annotated
 
 import typer
@@ -28,7 +27,12 @@ def pareto(  # noqa: PLR0913 - one parameter per option
         bool, typer.Option("--proven", help="Only points whose SLOs are proven to be met.")
     ] = False,
     command: Annotated[
-        int | None, typer.Option("--command", help="Print the vllm serve command of row N.")
+        int | None,
+        typer.Option(
+            "--command",
+            help="Print the vllm serve command of row N, without the host, port and served model "
+            "name that were used to measure it.",
+        ),
     ] = None,
     storage: StorageOption = None,
 ) -> None:
@@ -55,9 +59,9 @@ def pareto(  # noqa: PLR0913 - one parameter per option
         if rows and not 1 <= command <= len(rows):
             raise UsageError(f"--command {command}: there are rows 1 to {len(rows)}.")
         if rows:
-            typer.echo(shlex.join(rows[command - 1].launch.command))
+            typer.echo(rows[command - 1].launch.shell_line(is_as_run=False))
     elif show_all and rows:
-        typer.echo(pareto_table(rows, has_gpu=stored.study.n_gpus > 0))
+        typer.echo(pareto_table(rows, stored.study))
     else:
         print_pareto(stored, only_proven=proven)
         return
@@ -82,13 +86,14 @@ def print_pareto(stored: StoredStudy, *, only_proven: bool = False) -> None:
             typer.echo(misses_table(standing.nearest[:_N_NEAREST], study.slos))
         raise NothingFeasibleError(
             f"none of the {len(standing.rows)} operating points of {study.name} is within every "
-            "SLO: relax a limit, widen the search space, or run more launches."
+            "SLO: run more launches, or start a study with a wider search space or other limits "
+            "in a file of another name."
         )
     typer.echo(
         f"Pareto set of {study.name}: {len(standing.front)} of {len(standing.rows)} operating "
         f"points, under {limits} (latencies in ms)"
     )
-    typer.echo(pareto_table(standing.front, has_gpu=study.n_gpus > 0))
+    typer.echo(pareto_table(standing.front, study))
     typer.echo(
         f"SLOs: met = proven at {study.confidence:.0%} confidence, open = within the limits but "
         "the sample is too small to prove it."

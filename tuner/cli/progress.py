@@ -58,7 +58,7 @@ class ConsoleProgress:
         if self._shown != launch.number:
             self._shown = launch.number
             what = describe_configuration(launch.configuration)
-            self._line(f"launch {self._n_done + 1}/{self._n_total}: {what}")
+            self._line(f"launch {launch.number} ({self._n_done + 1}/{self._n_total}): {what}")
         if self._console.is_terminal:
             self._bar.update(self._task, description=stage)
         elif stage == "serving":
@@ -99,7 +99,8 @@ class ConsoleProgress:
         if not self._durations_s or not n_left:
             return ""
         mean_s = sum(self._durations_s) / len(self._durations_s)
-        return f"about {n_left * mean_s / 60:.0f} min left"
+        minutes = n_left * mean_s / 60
+        return f"about {minutes:.0f} min left" if minutes >= 1 else "less than a minute left"
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False)

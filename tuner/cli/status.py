@@ -51,7 +51,8 @@ def status(
         typer.echo(json.dumps(summary, indent=2))
         return
     typer.echo(
-        f"{summary['study']}: {summary['n_launches']} of {summary['budget_launches']} launches, "
+        f"{summary['study']}: {summary['n_launches']} launches (the file's budget is "
+        f"{summary['budget_launches']}), "
         f"{summary['n_points']} operating points, {summary['n_on_front']} on the Pareto front, "
         f"{summary['n_duplicates']} duplicates not launched"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.errors import UsageError
+from tuner.logs import STDERR
 
 if TYPE_CHECKING:
     from tuner.config import Study
@@ -76,5 +77,17 @@ def open_stored(name: str, storage: str | None) -> StoredStudy:
     from tuner.study.storage import load, open_storage, storage_url
 
     study = read_study(name, folder=Path.cwd())
-    optuna_storage = open_storage(storage_url(storage, mlruns_dir()))
-    return StoredStudy(study=study, ledger=Ledger(load(optuna_storage, study.name)))
+    if storage is None and not Path("mlruns").is_dir():
+        raise UsageError(
+            f"there is no ./mlruns here, so no study {study.name!r}: go to the folder where it "
+            f"was started, or run `tune start --study {name}`."
+        )
+    ledger = Ledger(load(open_storage(storage_url(storage, mlruns_dir())), study.name))
+    changes = study.changes_since(ledger.canonical or study.to_canonical())
+    if changes:
+        STDERR.print(
+            f"Note: {study.file} has changed since the study began, and what is shown follows the "
+            f"file of now: {'; '.join(changes)}.",
+            markup=False,
+        )
+    return StoredStudy(study=study, ledger=ledger)

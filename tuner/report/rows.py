@@ -79,6 +79,8 @@ class PointRow:
             "invalid_reasons": list(self.point.invalid_reasons),
             "mlflow_run_id": self.run_id,
             "command": list(self.launch.command),
+            "env": dict(self.launch.env),
+            "shell_line": self.launch.shell_line(is_as_run=False),
         }
 
 

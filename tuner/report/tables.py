@@ -7,7 +7,8 @@ import io
 import math
 from collections.abc import Sequence
 
-from objectives import Slo, Verdict
+from objectives import CATALOGUE, Slo, Verdict
+from tuner.config import Study
 from tuner.report.rows import PointRow, describe_configuration, describe_misses
 
 _HEADERS = (
@@ -24,6 +25,20 @@ _HEADERS = (
     "configuration",
     "run",
 )
+# Headers that are figures, up to n; what a study wants beside them comes after.
+_N_FIGURES = _HEADERS.index("n")
+# The error share is told by the SLOs column: it is 0 or fails nearly every limit.
+_SHOWN = frozenset(
+    {
+        "output_tok_per_s",
+        "output_tok_per_s_per_gpu",
+        "p50_ttft_ms",
+        "p99_ttft_ms",
+        "p50_tpot_ms",
+        "p99_tpot_ms",
+        "error_frac",
+    }
+)
 _VERDICTS = {
     Verdict.FEASIBLE: "met",
     Verdict.UNDECIDED: "open",
@@ -31,18 +46,21 @@ _VERDICTS = {
 }
 
 
-def pareto_table(rows: Sequence[PointRow], *, has_gpu: bool) -> str:
+def pareto_table(rows: Sequence[PointRow], study: Study) -> str:
     """The rows as a table for people, latencies in ms.
 
     Args:
         rows: In the order to show.
-        has_gpu: Whether to show throughput per GPU.
+        study: Its objectives and limits have columns beside the usual ones; throughput per GPU
+            is shown if it has any.
 
     Returns:
         Lines; the SLOs column says ``met`` where they are proven at the study's confidence,
         ``open`` where the sample does not decide, ``broken`` where it decides against.
     """
-    cells: list[tuple[str, ...]] = [_HEADERS]
+    wanted = [*(o.metric for o in study.objectives), *(slo.metric for slo in study.slos)]
+    extra = [name for name in dict.fromkeys(wanted) if name not in _SHOWN]
+    cells: list[tuple[str, ...]] = [(*_HEADERS[:_N_FIGURES], *extra, *_HEADERS[_N_FIGURES:])]
     for number, row in enumerate(rows, start=1):
         metric = row.point.metrics.get
         verdict = _VERDICTS[row.evaluation.verdict]
@@ -56,15 +74,20 @@ def pareto_table(rows: Sequence[PointRow], *, has_gpu: bool) -> str:
                 number_text(metric("p99_ttft_ms"), 1),
                 number_text(metric("p50_tpot_ms"), 2),
                 number_text(metric("p99_tpot_ms"), 2),
+                *(_extra_text(name, metric(name)) for name in extra),
                 number_text(metric("n_requests"), 0),
                 verdict if row.point.is_valid else "invalid",
                 describe_configuration(row.launch.configuration),
                 (row.run_id or "-")[:8],
             )
         )
-    if not has_gpu:
+    if not study.n_gpus:
         cells = [(*line[:2], *line[3:]) for line in cells]
     return _aligned(cells)
+
+
+def _extra_text(name: str, value: float | None) -> str:
+    return number_text(value, 4 if CATALOGUE[name].unit == "" else 2)
 
 
 def misses_table(rows: Sequence[PointRow], slos: Sequence[Slo]) -> str:

@@ -23,7 +23,7 @@ from tuner.serving.process import SessionId, identify, members, spawn, stop_sess
 from tuner.serving.shared_memory import remove_segments, segments_of
 from tuner.serving.sockets import is_listened_on, listening_ports
 from tuner.serving.stages import StageReader
-from tuner.trial import Failed, FailureKind, Phase
+from tuner.trial import MEASURING_FLAGS, Failed, FailureKind, Phase
 
 _POLL_S = 0.25
 # vLLM 0.32 ends in 0.3 to 1.4 s on a CPU; on a GPU it also frees its memory.
@@ -58,8 +58,9 @@ class ServerSpec:
     @property
     def full_command(self) -> tuple[str, ...]:
         """Every word, as it is run. Port 0 lets the kernel choose: see ``sockets``."""
-        own = ("--host", "127.0.0.1", "--port", "0", "--served-model-name", self.launch_id)
-        return (*self.command, self.model, *self.arguments, *own)
+        own = ("127.0.0.1", "0", self.launch_id)
+        pairs = zip(MEASURING_FLAGS, own, strict=True)
+        return (*self.command, self.model, *self.arguments, *(w for pair in pairs for w in pair))
 
 
 class VllmServer:

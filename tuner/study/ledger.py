@@ -113,9 +113,11 @@ class Ledger:
         """Remember what was proposed, before anything is started."""
         trial.set_user_attr("configuration", dict(configuration))
 
-    def set_command(self, trial: Trial, command: tuple[str, ...]) -> None:
+    def set_command(self, trial: Trial, launch: Launch) -> None:
         """Remember the command, before it is run."""
-        trial.set_user_attr("command", list(command))
+        trial.set_user_attr("env", dict(launch.env))
+        trial.set_user_attr("folder", launch.folder)
+        trial.set_user_attr("command", list(launch.command))
 
     def add_point(self, trial: Trial, index: int, point: OperatingPoint) -> None:
         """Write one operating point, as soon as it is measured."""
@@ -187,6 +189,8 @@ def _launch(trial: FrozenTrial) -> Launch:
         number=trial.number,
         configuration=attrs["configuration"],
         command=tuple(attrs.get("command", ())),
+        env=attrs.get("env", {}),
+        folder=attrs.get("folder"),
         points=tuple(
             decode_point(attrs[key]) for key in sorted(attrs) if key.startswith("point:")
         ),

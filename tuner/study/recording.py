@@ -7,7 +7,7 @@ from the ledger and the files, by the very same steps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,7 @@ from tuner.config import Study
 from tuner.errors import UnreachableError
 from tuner.study.ledger import Ledger, LoggedRuns
 from tuner.tracking import MlflowTracker, write_records
-from tuner.trial import Launch
+from tuner.trial import Launch, public_env
 
 _log = logging.getLogger(__name__)
 
@@ -165,10 +165,12 @@ class LaunchRecorder:
         """The launch's folder."""
         return self._recording.folder(self.launch.number)
 
-    def on_command(self, command: tuple[str, ...]) -> None:
+    def on_command(self, command: tuple[str, ...], env: Mapping[str, str]) -> None:
         """Remember the command before it is run."""
-        self._recording.ledger.set_command(self._trial, command)
-        self.launch = replace(self.launch, command=command)
+        self.launch = replace(
+            self.launch, command=command, env=public_env(env), folder=str(Path.cwd())
+        )
+        self._recording.ledger.set_command(self._trial, self.launch)
         self._recording.sync(self.launch)
 
     def on_stage(self, stage: str, elapsed_s: float) -> None:

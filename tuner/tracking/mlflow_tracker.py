@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -96,7 +95,7 @@ class MlflowTracker:
             )
             with artifact_store():
                 if launch.command:
-                    script = f"#!/bin/sh\nexec {shlex.join(launch.command)}\n"
+                    script = f"#!/bin/sh\n{launch.shell_line()}\n"
                     self._client.log_text(run_id, script, "command.sh")
                 text = json.dumps(values, indent=2, sort_keys=True)
                 self._client.log_text(run_id, f"{text}\n", "configuration.json")

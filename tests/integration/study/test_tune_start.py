@@ -134,8 +134,12 @@ def test_a_command_of_a_row_is_printed_as_it_was_run(folder: Path) -> None:
     write_study(folder)
     assert tune(folder, "start", "-s", "s", "--launches", "1").returncode == 0
     shown = tune(folder, "pareto", "-s", "s", "--command", "1")
+    assert shown.stdout.startswith(f"cd {folder} && env ")
+    assert "FAKE_VLLM_TPOT_MS=0.5" in shown.stdout
     assert "serve ./model" in shown.stdout
     assert "--max-num-seqs 8" in shown.stdout
+    assert "--port" not in shown.stdout
+    assert "--served-model-name" not in shown.stdout
     assert tune(folder, "pareto", "-s", "s", "--command", "9").returncode == 2
     table = tune(folder, "pareto", "-s", "s", "--csv").stdout.splitlines()
     assert table[0].startswith("launch,batch_size,feasible,verdict,pareto")
@@ -169,11 +173,35 @@ def test_nothing_feasible_prints_the_nearest_points_and_exits_with_4(folder: Pat
     assert shown["nearest"]
 
 
+def test_a_lower_limit_that_a_small_batch_misses_does_not_end_the_climb(folder: Path) -> None:
+    write_study(folder)
+    file = folder / "search_spaces" / "s.yaml"
+    text = file.read_text().replace("slo: {", "slo: {output_tok_per_s: 1000000000, ")
+    file.write_text(text, encoding="utf-8")
+    assert tune(folder, "start", "-s", "s", "--launches", "1").returncode == 4
+    points = json.loads(tune(folder, "pareto", "-s", "s", "--all", "--json").stdout)["points"]
+    assert [(p["batch_size"], p["verdict"]) for p in points] == [
+        (1, "infeasible"),
+        (4, "infeasible"),
+    ]
+
+
 def test_a_server_that_never_starts_exits_with_5(folder: Path) -> None:
     write_study(folder, env="FAKE_VLLM_FAULT: refuse")
     done = tune(folder, "start", "-s", "s", "--launches", "2")
     assert done.returncode == 5
     assert "mlruns/logs/s" in done.stderr
+
+
+def test_a_changed_limit_is_told_where_results_are_shown(folder: Path) -> None:
+    write_study(folder)
+    assert tune(folder, "start", "-s", "s", "--launches", "1").returncode == 0
+    assert tune(folder, "pareto", "-s", "s").stderr == ""
+    write_study(folder, tpot_limit_ms=0.01)
+    shown = tune(folder, "pareto", "-s", "s")
+    assert shown.returncode == 4
+    assert "has changed since the study began" in shown.stderr
+    assert "p99_tpot_ms" in shown.stderr
 
 
 def test_a_changed_search_space_is_refused_by_name(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,20 @@ def test_a_missing_demo_model_says_how_to_make_it(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "tune demo-model" in done.stderr
     assert not (tmp_path / "mlruns" / "optuna.db").exists()
+
+
+@pytest.mark.parametrize("name", ["status", "pareto"])
+def test_reading_in_a_folder_without_studies_makes_nothing(tmp_path: Path, name: str) -> None:
+    done = tune(tmp_path, name, "--study", "chat-70b")
+    assert done.returncode == 2
+    assert "there is no ./mlruns here" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    file = Path(__file__).parents[3] / "pyproject.toml"
+    version = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["version"]
+    assert tune(tmp_path, "--version").stdout == f"tune {version}\n"
 
 
 def test_an_unknown_study_names_the_nearest(tmp_path: Path) -> None:
