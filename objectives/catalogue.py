@@ -47,6 +47,8 @@ LATENCIES = {
     "itl": "inter-token latency, the gaps between successive text chunks, pooled over requests",
     "e2el": "end-to-end latency, from when the request was due to its last text",
 }
+# ITL is pooled over requests; the others are one value per request.
+PER_REQUEST = ("ttft", "tpot", "e2el")
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 _MAX, _MIN = Direction.MAXIMIZE, Direction.MINIMIZE

@@ -76,6 +76,30 @@ def count_exceedance(
     )
 
 
+def clumping_at(
+    latencies: Sequence[float] | NDArray[np.float64], quantile_frac: float, *, in_flight: float
+) -> float:
+    """Design effect of the requests that are slow by their own sample's measure.
+
+    Args:
+        latencies: In the order in which the requests were due; ``inf`` for failed ones.
+        quantile_frac: Slow is above this quantile, in (0, 1), and never rarer than one in ten.
+        in_flight: Mean requests in flight.
+
+    Returns:
+        At least 1.
+    """
+    values = np.asarray(latencies, dtype=float)
+    n = len(values)
+    if not n:
+        return 1.0
+    block = max(_MIN_BLOCK, math.ceil(2 * in_flight))
+    if n < _MIN_BLOCKS * block:
+        block = max(4, math.ceil(in_flight))
+    own = np.sort(values)[math.ceil(min(quantile_frac, _OWN_QUANTILE) * n) - 1]
+    return design_effect(values > own, block)
+
+
 def count_exceedances(
     measured: Sequence[RequestRecord], slos: Sequence[Slo]
 ) -> dict[str, Exceedance]:

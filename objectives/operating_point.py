@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+Bounds = tuple[float | None, float | None]
+
 
 class Verdict(StrEnum):
     """What is known, at the stated confidence, of a point against all its SLOs."""
@@ -46,6 +48,8 @@ class OperatingPoint:
             metric without data, never zero.
         exceedances: By SLO metric name, the requests over its limit; empty for points that
             were published as plain figures, whose verdict is then by slack alone.
+        bounds: By percentile metric name, its one-sided lower and upper confidence bounds; each
+            ``None`` where the sample is too small for it, empty for published points.
         invalid_reasons: Why the point must not be used; empty for a valid point. An invalid
             point never enters a front.
         is_partial: The level was stopped before its plan ended (decided early is not partial).
@@ -54,6 +58,7 @@ class OperatingPoint:
     batch_size: int
     metrics: Mapping[str, float | None]
     exceedances: Mapping[str, Exceedance] = field(default_factory=dict)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
     invalid_reasons: tuple[str, ...] = ()
     is_partial: bool = False
 

@@ -54,34 +54,43 @@ def percentile(
 
 
 def percentile_interval(
-    values: Sequence[float] | NDArray[np.float64], quantile_frac: float, confidence: float = 0.95
+    values: Sequence[float] | NDArray[np.float64],
+    quantile_frac: float,
+    confidence: float = 0.95,
+    *,
+    design_effect: float = 1.0,
 ) -> tuple[float | None, float | None]:
     """One-sided lower and upper confidence bounds of a percentile by order statistics.
 
     The number of values below the true quantile is Binomial(n, q) whatever the distribution, so
     the k-th smallest value is an upper bound with probability P(Binomial(n, q) < k). (David and
     Nagaraja, Order Statistics, 3rd ed., section 7.1.) For continuous data; conservative with ties.
+    Values that clump are taken for fewer ones: the ranks are found for ``n / design_effect``
+    values and stretched to the sample. (After Woodruff, Confidence intervals for medians and
+    other position measures, JASA 1952.)
 
     Args:
-        values: Any order; independent; ``inf`` for failed requests; no NaN.
+        values: Any order; ``inf`` for failed requests; no NaN.
         quantile_frac: In (0, 1).
         confidence: Of each bound by itself, in (0, 1).
+        design_effect: So many values weigh as much as an independent one, at least 1.
 
     Returns:
         ``(lower, upper)``; each ``None`` where the sample is too small for it. An upper bound of
         P99 at 95 % needs 299 values.
     """
-    n = len(values)
     ordered = np.sort(np.asarray(values, dtype=float))
+    n = int(len(values) / design_effect)
+    stretch = len(values) / n if n else 1.0
     cdf = binomial_cdf(n, quantile_frac)  # cdf[k] = P(X <= k)
     upper_ranks = np.flatnonzero(cdf >= confidence)  # first k with P(X <= k) >= c is rank k + 1
     upper = None
     if n and len(upper_ranks) and upper_ranks[0] + 1 <= n:
-        upper = float(ordered[upper_ranks[0]])
+        upper = float(ordered[math.ceil((upper_ranks[0] + 1) * stretch - 1e-9) - 1])
     lower_ranks = np.flatnonzero(cdf <= 1 - confidence)  # last k with P(X <= k) <= 1 - c
     lower = None
     if len(lower_ranks):
-        lower = float(ordered[lower_ranks[-1]])
+        lower = float(ordered[max(math.floor((lower_ranks[-1] + 1) * stretch + 1e-9), 1) - 1])
     return lower, upper
 
 

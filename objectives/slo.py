@@ -8,10 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from objectives.catalogue import CATALOGUE, Direction, Metric
+from objectives.catalogue import CATALOGUE, PER_REQUEST, Direction, Metric
 from objectives.records import RequestRecord
-
-_PER_REQUEST = ("ttft", "tpot", "e2el")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,7 @@ class Slo:
         over requests.
         """
         known = self.definition
-        if known.quantile_frac is None or known.quantity not in _PER_REQUEST:
+        if known.quantile_frac is None or known.quantity not in PER_REQUEST:
             return None
         return round(1 - known.quantile_frac, 9)
 

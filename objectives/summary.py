@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from objectives.catalogue import LATENCIES, QUANTILES
-from objectives.clumping import count_exceedances
-from objectives.operating_point import Exceedance
-from objectives.percentiles import percentile
+from objectives.catalogue import LATENCIES, PER_REQUEST, QUANTILES
+from objectives.clumping import clumping_at, count_exceedances, mean_in_flight
+from objectives.operating_point import Bounds, Exceedance
+from objectives.percentiles import percentile, percentile_interval
 from objectives.records import RequestRecord
 from objectives.slo import Slo
 
@@ -49,14 +49,21 @@ class Summary:
     Attributes:
         metrics: By catalogue name; ``None`` without data.
         exceedances: By metric name of each SLO that can be tested request by request.
+        bounds: Confidence bounds of each percentile of a per-request latency, by metric name.
     """
 
     metrics: Mapping[str, float | None]
     exceedances: Mapping[str, Exceedance]
+    bounds: Mapping[str, Bounds]
 
 
 def summarise(
-    records: Sequence[RequestRecord], *, window: Window, n_gpus: int, slos: Sequence[Slo]
+    records: Sequence[RequestRecord],
+    *,
+    window: Window,
+    n_gpus: int,
+    slos: Sequence[Slo],
+    confidence: float = 0.95,
 ) -> Summary:
     """Compute the client's metrics of one level.
 
@@ -71,6 +78,7 @@ def summarise(
         window: The measured window.
         n_gpus: GPUs of the launch, 0 on a CPU.
         slos: Their percentile SLOs are counted request by request.
+        confidence: Of each bound of a percentile by itself.
 
     Returns:
         The metrics and exceedances. Without a measured request every latency is ``None``.
@@ -85,7 +93,26 @@ def summarise(
     metrics |= _rates(records, window=window, n_gpus=n_gpus, slos=slos)
     for quantity in LATENCIES:
         metrics |= _latency_metrics(quantity, _latencies_s(quantity, measured))
-    return Summary(metrics=metrics, exceedances=count_exceedances(measured, slos))
+    return Summary(
+        metrics=metrics,
+        exceedances=count_exceedances(measured, slos),
+        bounds=_bounds(measured, confidence),
+    )
+
+
+def _bounds(measured: Sequence[RequestRecord], confidence: float) -> dict[str, Bounds]:
+    """Of percentiles over requests; ITL is pooled over the tokens of few, which clump by far."""
+    in_order = sorted(measured, key=lambda record: (record.due_s, record.index))
+    in_flight = mean_in_flight(in_order)
+    bounds: dict[str, Bounds] = {}
+    for quantity in PER_REQUEST:
+        milliseconds = np.asarray(_latencies_s(quantity, in_order)) * 1000
+        for label, quantile in QUANTILES.items():
+            effect = clumping_at(milliseconds, quantile, in_flight=in_flight)
+            bounds[f"{label}_{quantity}_ms"] = percentile_interval(
+                milliseconds, quantile, confidence, design_effect=effect
+            )
+    return bounds
 
 
 def _latencies_s(quantity: str, measured: Sequence[RequestRecord]) -> list[float]:

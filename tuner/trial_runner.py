@@ -217,10 +217,12 @@ def _to_point(
         window=result.window,
         n_gpus=study.n_gpus_of(configuration),
         slos=study.slos,
+        confidence=study.confidence,
     )
     return OperatingPoint(
         batch_size=batch_size,
         metrics={**summary.metrics, **result.client.metrics()},
         exceedances=summary.exceedances,
+        bounds=summary.bounds,
         invalid_reasons=invalid_reasons(result, expected_model_is_serving=is_serving),
     )

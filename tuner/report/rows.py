@@ -68,6 +68,10 @@ class PointRow:
             "configuration": dict(self.launch.configuration),
             "batch_size": self.point.batch_size,
             "metrics": {name: json_number(self.point.metrics.get(name)) for name in names},
+            "bounds": {
+                name: [json_number(low), json_number(high)]
+                for name, (low, high) in self.point.bounds.items()
+            },
             "slacks": {k: json_number(v) for k, v in self.evaluation.slacks.items()},
             "requests_over": {
                 name: {"n_over": seen.n_over, "n_total": seen.n_total}

@@ -110,19 +110,25 @@ def pareto_csv(rows: Sequence[PointRow]) -> str:
     dicts = [row.to_dict() for row in rows]
     parameters = sorted({name for item in dicts for name in item["configuration"]})
     metrics = list(dict.fromkeys(name for item in dicts for name in item["metrics"]))
+    bounded = list(dict.fromkeys(name for item in dicts for name in item["bounds"]))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     fixed = ("launch", "batch_size", "feasible", "verdict", "pareto", "mlflow_run_id")
-    writer.writerow([*fixed, *parameters, *metrics])
+    writer.writerow([*fixed, *parameters, *metrics, *_bound_names(bounded)])
     for item in dicts:
         writer.writerow(
             [
                 *(item[name] for name in fixed),
                 *(item["configuration"].get(name, "") for name in parameters),
                 *(item["metrics"].get(name) for name in metrics),
+                *(bound for name in bounded for bound in item["bounds"].get(name, (None, None))),
             ]
         )
     return out.getvalue()
+
+
+def _bound_names(metrics: Sequence[str]) -> list[str]:
+    return [f"{name}_{side}" for name in metrics for side in ("low", "high")]
 
 
 def number_text(value: float | None, digits: int) -> str:

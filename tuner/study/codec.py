@@ -40,6 +40,7 @@ def encode_point(point: OperatingPoint) -> dict[str, Any]:
             name: [seen.n_over, seen.n_total, seen.design_effect, seen.is_long_enough]
             for name, seen in point.exceedances.items()
         },
+        "bounds": {name: list(map(encode_number, pair)) for name, pair in point.bounds.items()},
         "invalid_reasons": list(point.invalid_reasons),
         "is_partial": point.is_partial,
     }
@@ -55,6 +56,11 @@ def decode_point(stored: dict[str, Any]) -> OperatingPoint:
                 n_over=n_over, n_total=n_total, design_effect=effect, is_long_enough=is_long
             )
             for name, (n_over, n_total, effect, is_long) in stored["exceedances"].items()
+        },
+        bounds={
+            name: (decode_number(low), decode_number(high))
+            # Points of a study that began before bounds were kept have none.
+            for name, (low, high) in stored.get("bounds", {}).items()
         },
         invalid_reasons=tuple(stored["invalid_reasons"]),
         is_partial=stored["is_partial"],

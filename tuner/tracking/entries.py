@@ -114,9 +114,19 @@ def point_tags(launch: Launch, point: OperatingPoint, evaluation: Evaluation) ->
 
 
 def point_metrics(point: OperatingPoint, evaluation: Evaluation) -> dict[str, float | None]:
-    """The metrics of an operating point, and its slacks as ``slack_NAME``."""
+    """The metrics of an operating point, with slacks and bounds.
+
+    A slack is ``slack_NAME``; the confidence bounds of P99s and of what has a limit are
+    ``NAME_low`` and ``NAME_high``.
+    """
     slacks = {f"slack_{name}": slack for name, slack in evaluation.slacks.items()}
-    return {**point.metrics, **slacks}
+    bounds = {
+        f"{name}_{side}": bound
+        for name, pair in point.bounds.items()
+        if name.startswith("p99_") or name in evaluation.slacks
+        for side, bound in zip(("low", "high"), pair, strict=True)
+    }
+    return {**point.metrics, **slacks, **bounds}
 
 
 def series(point: OperatingPoint) -> dict[str, float | None]:

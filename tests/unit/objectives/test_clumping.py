@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from objectives import Slo, Verdict, count_exceedance, count_exceedances, decide_share
-from objectives.clumping import design_effect, mean_in_flight
+from objectives.clumping import clumping_at, design_effect, mean_in_flight
+from objectives.percentiles import percentile_interval
 from tests.unit.objectives.builders import answer, failure
 
 N_LEVELS = 300
@@ -143,6 +144,23 @@ def test_batches_of_8_with_one_fate_are_no_longer_called_feasible() -> None:
     # Without the design effect, 66 % of such levels are (see test_share_test).
     feasible, _ = shares(ONE_PERCENT, n_alike=8, correlation=1.0)
     assert feasible <= 0.05 + 0.038
+
+
+@pytest.mark.parametrize("correlation", [0.3, 0.6, 1.0])
+@pytest.mark.parametrize(("quantile", "true_value"), [(0.5, 0.0), (0.9, 1.2816)])
+def test_bounds_of_correlated_batches_hold_in_95_percent_of_the_levels(
+    correlation: float, quantile: float, true_value: float
+) -> None:
+    levels = normal_levels(n_alike=8, correlation=correlation, seed=11)
+    n_below = n_above = 0
+    for level in levels:
+        effect = clumping_at(level, quantile, in_flight=8)
+        low, high = percentile_interval(level, quantile, design_effect=effect)
+        n_below += low is not None and low > true_value
+        n_above += high is None or high < true_value
+    # Three sigma of 300 levels at 5 % are 3.8 points.
+    assert n_below / N_LEVELS <= 0.05 + 0.038
+    assert n_above / N_LEVELS <= 0.05 + 0.038
 
 
 def test_independent_requests_are_decided_as_before() -> None:

@@ -95,6 +95,14 @@ def test_the_bounds_of_a_median_of_ten_are_the_second_and_the_ninth_value() -> N
     assert percentile_interval(list(range(1, 11)), 0.5) == (2.0, 9.0)
 
 
+def test_values_that_clump_in_pairs_have_the_bounds_of_half_as_many() -> None:
+    # Of ten the second and the ninth; of ten pairs the last of the second, and of the ninth.
+    assert percentile_interval(list(range(1, 21)), 0.5, design_effect=2.0) == (4.0, 18.0)
+    # 597 / 2 = 298.5 independent values are too few for an upper bound of P99, 598 / 2 are enough.
+    assert percentile_interval(list(range(597)), 0.99, design_effect=2.0)[1] is None
+    assert percentile_interval(list(range(598)), 0.99, design_effect=2.0)[1] == 597.0
+
+
 def test_no_values_have_no_bounds() -> None:
     assert percentile_interval([], 0.99) == (None, None)
 

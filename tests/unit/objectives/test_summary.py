@@ -45,6 +45,18 @@ def test_a_slow_request_is_awaited_beyond_the_window() -> None:
     assert metrics["request_per_s"] == 0.0
 
 
+def test_bounds_of_a_median_are_those_of_order_statistics() -> None:
+    # Ten requests one after the other, TTFT 100 to 1000 ms in a mixed order: the second and ninth.
+    ttft_s = [0.3, 0.8, 0.1, 1.0, 0.5, 0.7, 0.2, 0.9, 0.4, 0.6]
+    records = [
+        answer(10.0 + n * 0.5 + ttft, due_s=10.0 + n * 0.5) for n, ttft in enumerate(ttft_s)
+    ]
+    bounds = summarise(records, window=WINDOW, n_gpus=1, slos=()).bounds
+    assert bounds["p50_ttft_ms"] == pytest.approx((200.0, 900.0))
+    assert bounds["p99_ttft_ms"][1] is None
+    assert bounds["p50_tpot_ms"] == (None, None)
+
+
 def test_warm_up_requests_are_in_no_latency_and_no_count() -> None:
     metrics = metrics_of(
         answer(19.0, due_s=11.0, is_warmup=True),

@@ -23,6 +23,7 @@ POINT = OperatingPoint(
     exceedances={
         "p99_tpot_ms": Exceedance(n_over=2, n_total=889, design_effect=2.5, is_long_enough=False)
     },
+    bounds={"p99_tpot_ms": (30.5, math.inf), "p50_tpot_ms": (None, 20.0)},
     invalid_reasons=("the client was saturated", "the prefix cache was warm"),
     is_partial=True,
 )
@@ -43,6 +44,7 @@ def test_a_point_is_stored_in_this_form() -> None:
             "n_failed": 0.0,
         },
         "exceedances": {"p99_tpot_ms": [2, 889, 2.5, False]},
+        "bounds": {"p99_tpot_ms": [30.5, "inf"], "p50_tpot_ms": [None, 20.0]},
         "invalid_reasons": ["the client was saturated", "the prefix cache was warm"],
         "is_partial": True,
     }
@@ -57,6 +59,7 @@ points = st.builds(
         st.sampled_from(["p99_ttft_ms", "p99_tpot_ms"]),
         st.builds(Exceedance, n_over=st.integers(0, 10), n_total=st.integers(10, 10**6)),
     ),
+    bounds=st.dictionaries(st.sampled_from(["p99_ttft_ms"]), st.tuples(numbers, numbers)),
     invalid_reasons=st.lists(st.text()).map(tuple),
     is_partial=st.booleans(),
 )
@@ -75,6 +78,12 @@ failures = st.builds(
 @given(points)
 def test_a_point_comes_back_as_it_was(point: OperatingPoint) -> None:
     assert decode_point(through_json(encode_point(point))) == point
+
+
+def test_a_point_of_a_study_from_before_bounds_were_kept_has_none() -> None:
+    stored = encode_point(POINT)
+    del stored["bounds"]
+    assert decode_point(stored) == replace(POINT, bounds={})
 
 
 @given(failures)
