@@ -60,20 +60,21 @@ def count_exceedance(
     Returns:
         The counts with their design effect.
     """
-    values = np.asarray(latencies, dtype=float)
-    over = values > limit
-    n = len(values)
+    over = np.asarray(latencies, dtype=float) > limit
+    block, is_long = _block(len(over), in_flight)
+    effect = max(
+        design_effect(over, block), clumping_at(latencies, _OWN_QUANTILE, in_flight=in_flight)
+    )
+    return Exceedance(
+        n_over=int(over.sum()), n_total=len(over), design_effect=effect, is_long_enough=is_long
+    )
+
+
+def _block(n: int, in_flight: float) -> tuple[int, bool]:
+    """Requests per block, and whether there are blocks enough to judge by."""
     block = max(_MIN_BLOCK, math.ceil(2 * in_flight))
     is_long = n >= _MIN_BLOCKS * block
-    if not is_long:
-        block = max(4, math.ceil(in_flight))
-    effect = design_effect(over, block)
-    if n:
-        own = np.sort(values)[math.ceil(_OWN_QUANTILE * n) - 1]
-        effect = max(effect, design_effect(values > own, block))
-    return Exceedance(
-        n_over=int(over.sum()), n_total=n, design_effect=effect, is_long_enough=is_long
-    )
+    return block if is_long else max(4, math.ceil(in_flight)), is_long
 
 
 def clumping_at(
@@ -93,9 +94,7 @@ def clumping_at(
     n = len(values)
     if not n:
         return 1.0
-    block = max(_MIN_BLOCK, math.ceil(2 * in_flight))
-    if n < _MIN_BLOCKS * block:
-        block = max(4, math.ceil(in_flight))
+    block, _ = _block(n, in_flight)
     own = np.sort(values)[math.ceil(min(quantile_frac, _OWN_QUANTILE) * n) - 1]
     return design_effect(values > own, block)
 

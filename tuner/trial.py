@@ -18,9 +18,6 @@ from search_spaces.configuration import Configuration
 MEASURING_FLAGS = ("--host", "--port", "--served-model-name")
 # ./model and ../model, as a word or inside JSON.
 _RELATIVE_PATH = re.compile(r"(?:^|[\"'=])\.{1,2}/")
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:TOKEN|KEY|SECRET|PASSWORD|CREDENTIALS?)(?:_|$)", re.IGNORECASE
-)
 
 
 class FailureKind(StrEnum):
@@ -161,8 +158,3 @@ class Launch:
         line = shlex.join(["env", *env, *words] if env else words)
         is_relative = any(_RELATIVE_PATH.search(word) for word in words)
         return f"cd {shlex.quote(self.folder)} && {line}" if self.folder and is_relative else line
-
-
-def public_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Settings without those whose name says that they are secret: they are stored and shown."""
-    return {name: value for name, value in env.items() if not _SECRET_NAME.search(name)}

@@ -16,6 +16,7 @@ from search_spaces.configuration import Configuration, ParameterValue
 from search_spaces.rules import Machine, Rule, Violation, n_gpus_of, violations
 from search_spaces.serve_args import BATCH_SIZE, OFF, to_arguments, to_flags
 from search_spaces.space import SearchSpace
+from tuner.config.environment import public_env
 from tuner.config.schema import BudgetSpec, LaunchSpec, LevelSpec, SamplerSpec
 from tuner.config.workload import SyntheticWorkload
 
@@ -159,7 +160,7 @@ class Study:
             "model": self.model,
             "hardware": {"gpus": self.n_gpus},
             "serve": dict(self.serve),
-            "env": dict(self.env),
+            "env": public_env(self.env),
             "parameters": self.space.describe() | {"ladder": list(self.batch_sizes)},
             "methods": {name: dict(method) for name, method in self.methods.items()},
             "workload": self.workload.model_dump(mode="json"),

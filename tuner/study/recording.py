@@ -15,11 +15,11 @@ from typing import Protocol
 from optuna.trial import Trial
 
 from objectives import Evaluation, OperatingPoint, RequestRecord, evaluate, pareto_front
-from tuner.config import Study
+from tuner.config import Study, public_env
 from tuner.errors import UnreachableError
 from tuner.study.ledger import Ledger, LoggedRuns
 from tuner.tracking import MlflowTracker, write_records
-from tuner.trial import Launch, public_env
+from tuner.trial import Launch
 
 _log = logging.getLogger(__name__)
 
