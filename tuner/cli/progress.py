@@ -68,7 +68,7 @@ class ConsoleProgress:
         """One line per operating point."""
         metric = point.metrics.get
         row = PointRow(launch=launch, point=point, evaluation=evaluation, run_id=None)
-        note = evaluation.verdict.value
+        note = evaluation.verdict.value if point.is_valid else "invalid"
         if not evaluation.is_within:
             note += f": {describe_misses(row, self._study.slos)}"
         self._line(

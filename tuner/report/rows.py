@@ -191,8 +191,13 @@ def describe_configuration(configuration: Configuration) -> str:
 
 
 def describe_misses(row: PointRow, slos: Sequence[Slo]) -> str:
-    """What a point misses, limit by limit, in words; limits that it meets are passed over."""
-    words = list(row.point.invalid_reasons)
+    """What a point misses, limit by limit, in words; limits that it meets are passed over.
+
+    Of an invalid point only why it is: its figures say nothing of the limits.
+    """
+    if row.point.invalid_reasons:
+        return "; ".join(row.point.invalid_reasons)
+    words = []
     is_broken = row.evaluation.verdict is Verdict.INFEASIBLE
     for slo in slos:
         value, slack = row.point.metrics.get(slo.metric), row.evaluation.slacks[slo.metric]

@@ -39,3 +39,10 @@ def test_a_level_too_short_for_a_p99_says_how_many_were_over() -> None:
 def test_a_p99_above_its_limit_is_given_with_it_and_one_not_known_beside_it_is_no_miss() -> None:
     point = OperatingPoint(batch_size=4, metrics={"p99_ttft_ms": 160.04, "p99_tpot_ms": None})
     assert misses(point) == "p99_ttft_ms 160.0 (limit 150 ms)"
+
+
+def test_of_an_invalid_point_only_the_reasons_are_told() -> None:
+    point = OperatingPoint(
+        batch_size=4, metrics={"p99_ttft_ms": 419.4}, invalid_reasons=("the client was starved",)
+    )
+    assert misses(point) == "the client was starved"
