@@ -9,7 +9,7 @@ from objectives.clumping import count_exceedance, count_exceedances
 from objectives.evaluation import Evaluation, evaluate
 from objectives.hypervolume import hypervolume
 from objectives.objective import Objective, to_losses
-from objectives.operating_point import Exceedance, OperatingPoint, Verdict
+from objectives.operating_point import Exceedance, OperatingPoint, Verdict, bound_metrics
 from objectives.pareto import is_on_front, pareto_front
 from objectives.percentiles import n_required, percentile, percentile_interval
 from objectives.records import RequestRecord
@@ -32,6 +32,7 @@ __all__ = [
     "Summary",
     "Verdict",
     "Window",
+    "bound_metrics",
     "choose",
     "count_exceedance",
     "count_exceedances",

@@ -31,6 +31,11 @@ _MIN_BLOCKS = 5
 _OWN_QUANTILE = 0.9
 
 
+def in_due_order(records: Sequence[RequestRecord]) -> list[RequestRecord]:
+    """The records in the order in which the requests were due, which is how they clump."""
+    return sorted(records, key=lambda record: (record.due_s, record.index))
+
+
 def mean_in_flight(records: Sequence[RequestRecord]) -> float:
     """Mean number of requests in flight at the same time.
 
@@ -48,7 +53,7 @@ def mean_in_flight(records: Sequence[RequestRecord]) -> float:
 
 
 def count_exceedance(
-    latencies: Sequence[float], limit: float, *, in_flight: float = 1.0
+    latencies: Sequence[float] | NDArray[np.float64], limit: float, *, in_flight: float = 1.0
 ) -> Exceedance:
     """Count requests over a limit, and judge how much their number is worth.
 
@@ -111,7 +116,7 @@ def count_exceedances(
     Returns:
         By metric name; requests that an SLO does not apply to are not in its total.
     """
-    in_order = sorted(measured, key=lambda record: (record.due_s, record.index))
+    in_order = in_due_order(measured)
     in_flight = mean_in_flight(in_order)
     counts = {}
     for slo in slos:

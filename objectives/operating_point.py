@@ -12,6 +12,15 @@ from enum import StrEnum
 Bounds = tuple[float | None, float | None]
 
 
+def bound_metrics(bounds: Mapping[str, Bounds]) -> dict[str, float | None]:
+    """Confidence bounds as plain metrics, each metric's as ``NAME_low`` and ``NAME_high``."""
+    return {
+        f"{name}_{side}": bound
+        for name, pair in bounds.items()
+        for side, bound in zip(("low", "high"), pair, strict=True)
+    }
+
+
 class Verdict(StrEnum):
     """What is known, at the stated confidence, of a point against all its SLOs."""
 

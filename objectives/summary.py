@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from objectives.catalogue import LATENCIES, PER_REQUEST, QUANTILES
-from objectives.clumping import clumping_at, count_exceedances, mean_in_flight
+from objectives.clumping import clumping_at, count_exceedances, in_due_order, mean_in_flight
 from objectives.operating_point import Bounds, Exceedance
 from objectives.percentiles import percentile, percentile_interval
 from objectives.records import RequestRecord
@@ -102,7 +102,7 @@ def summarise(
 
 def _bounds(measured: Sequence[RequestRecord], confidence: float) -> dict[str, Bounds]:
     """Of percentiles over requests; ITL is pooled over the tokens of few, which clump by far."""
-    in_order = sorted(measured, key=lambda record: (record.due_s, record.index))
+    in_order = in_due_order(measured)
     in_flight = mean_in_flight(in_order)
     bounds: dict[str, Bounds] = {}
     for quantity in PER_REQUEST:

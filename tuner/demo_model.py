@@ -119,7 +119,7 @@ def _write_models(folder: Path, spec: DemoModelSpec) -> None:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         bos_token="<s>",  # noqa: S106 - a token of text, not a secret
-        eos_token="</s>",  # noqa: S106
+        eos_token="</s>",  # noqa: S106 - a token of text, not a secret
         chat_template="{% for m in messages %}{{ m['content'] }}\n{% endfor %}",
     )
 

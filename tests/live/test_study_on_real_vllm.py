@@ -59,7 +59,7 @@ def marked_processes() -> list[int]:
     return found
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")  # of importing MLflow, which is not ours to mend
 def test_a_study_on_real_vllm_measures_logs_survives_a_refusal_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:

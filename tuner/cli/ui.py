@@ -29,4 +29,4 @@ def ui(
     command = ui_command(mlruns_dir(), port=port)
     typer.echo(f"MLflow: http://127.0.0.1:{port}  (Ctrl-C stops it)")
     # Replaced, not started: Ctrl-C, signals and the exit status are the server's own.
-    os.execve(command[0], command, {**os.environ, **ui_environment()})  # noqa: S606
+    os.execve(command[0], command, {**os.environ, **ui_environment()})  # noqa: S606 - no shell

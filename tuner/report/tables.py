@@ -7,38 +7,25 @@ import io
 import math
 from collections.abc import Sequence
 
-from objectives import CATALOGUE, Slo, Verdict
+from objectives import CATALOGUE, Slo, Verdict, bound_metrics
 from tuner.config import Study
-from tuner.report.rows import PointRow, describe_configuration, describe_misses
+from tuner.report.rows import (
+    PointRow,
+    describe_configuration,
+    describe_misses,
+    json_number,
+)
 
-_HEADERS = (
-    "#",
-    "tok/s",
-    "tok/s/GPU",
-    "batch",
-    "TTFT P50",
-    "TTFT P99",
-    "TPOT P50",
-    "TPOT P99",
-    "n",
-    "SLOs",
-    "configuration",
-    "run",
-)
-# Headers that are figures, up to n; what a study wants beside them comes after.
-_N_FIGURES = _HEADERS.index("n")
+# Headers and digits of the figures that every table has, in order.
+_RATES = {"output_tok_per_s": ("tok/s", 1), "output_tok_per_s_per_gpu": ("tok/s/GPU", 1)}
+_LATENCIES = {
+    "p50_ttft_ms": ("TTFT P50", 1),
+    "p99_ttft_ms": ("TTFT P99", 1),
+    "p50_tpot_ms": ("TPOT P50", 2),
+    "p99_tpot_ms": ("TPOT P99", 2),
+}
 # The error share is told by the SLOs column: it is 0 or fails nearly every limit.
-_SHOWN = frozenset(
-    {
-        "output_tok_per_s",
-        "output_tok_per_s_per_gpu",
-        "p50_ttft_ms",
-        "p99_ttft_ms",
-        "p50_tpot_ms",
-        "p99_tpot_ms",
-        "error_frac",
-    }
-)
+_TOLD = {*_RATES, *_LATENCIES, "error_frac"}
 _VERDICTS = {
     Verdict.FEASIBLE: "met",
     Verdict.UNDECIDED: "open",
@@ -58,36 +45,42 @@ def pareto_table(rows: Sequence[PointRow], study: Study) -> str:
         Lines; the SLOs column says ``met`` where they are proven at the study's confidence,
         ``open`` where the sample does not decide, ``broken`` where it decides against.
     """
+    rates = {k: v for k, v in _RATES.items() if study.n_gpus or not k.endswith("_per_gpu")}
     wanted = [*(o.metric for o in study.objectives), *(slo.metric for slo in study.slos)]
-    extra = [name for name in dict.fromkeys(wanted) if name not in _SHOWN]
-    cells: list[tuple[str, ...]] = [(*_HEADERS[:_N_FIGURES], *extra, *_HEADERS[_N_FIGURES:])]
+    extra = {name: (name, _digits(name)) for name in wanted if name not in _TOLD}
+    others = _LATENCIES | extra
+    cells: list[tuple[str, ...]] = [
+        (
+            "#",
+            *(header for header, _ in rates.values()),
+            "batch",
+            *(header for header, _ in others.values()),
+            "n",
+            "SLOs",
+            "configuration",
+            "run",
+        )
+    ]
     for number, row in enumerate(rows, start=1):
         metric = row.point.metrics.get
         verdict = _VERDICTS[row.evaluation.verdict]
         cells.append(
             (
                 str(number),
-                number_text(metric("output_tok_per_s"), 1),
-                number_text(metric("output_tok_per_s_per_gpu"), 1),
+                *(number_text(metric(name), digits) for name, (_, digits) in rates.items()),
                 str(row.point.batch_size),
-                number_text(metric("p50_ttft_ms"), 1),
-                number_text(metric("p99_ttft_ms"), 1),
-                number_text(metric("p50_tpot_ms"), 2),
-                number_text(metric("p99_tpot_ms"), 2),
-                *(_extra_text(name, metric(name)) for name in extra),
+                *(number_text(metric(name), digits) for name, (_, digits) in others.items()),
                 number_text(metric("n_requests"), 0),
                 verdict if row.point.is_valid else "invalid",
                 describe_configuration(row.launch.configuration),
                 (row.run_id or "-")[:8],
             )
         )
-    if not study.n_gpus:
-        cells = [(*line[:2], *line[3:]) for line in cells]
     return _aligned(cells)
 
 
-def _extra_text(name: str, value: float | None) -> str:
-    return number_text(value, 4 if CATALOGUE[name].unit == "" else 2)
+def _digits(name: str) -> int:
+    return 2 if CATALOGUE[name].unit else 4
 
 
 def misses_table(rows: Sequence[PointRow], slos: Sequence[Slo]) -> str:
@@ -110,25 +103,22 @@ def pareto_csv(rows: Sequence[PointRow]) -> str:
     dicts = [row.to_dict() for row in rows]
     parameters = sorted({name for item in dicts for name in item["configuration"]})
     metrics = list(dict.fromkeys(name for item in dicts for name in item["metrics"]))
-    bounded = list(dict.fromkeys(name for item in dicts for name in item["bounds"]))
+    bounds = [bound_metrics(row.point.bounds) for row in rows]
+    bounded = list(dict.fromkeys(name for item in bounds for name in item))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     fixed = ("launch", "batch_size", "feasible", "verdict", "pareto", "mlflow_run_id")
-    writer.writerow([*fixed, *parameters, *metrics, *_bound_names(bounded)])
-    for item in dicts:
+    writer.writerow([*fixed, *parameters, *metrics, *bounded])
+    for item, bound in zip(dicts, bounds, strict=True):
         writer.writerow(
             [
                 *(item[name] for name in fixed),
                 *(item["configuration"].get(name, "") for name in parameters),
                 *(item["metrics"].get(name) for name in metrics),
-                *(bound for name in bounded for bound in item["bounds"].get(name, (None, None))),
+                *(json_number(bound.get(name)) for name in bounded),
             ]
         )
     return out.getvalue()
-
-
-def _bound_names(metrics: Sequence[str]) -> list[str]:
-    return [f"{name}_{side}" for name in metrics for side in ("low", "high")]
 
 
 def number_text(value: float | None, digits: int) -> str:

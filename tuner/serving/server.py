@@ -58,9 +58,9 @@ class ServerSpec:
     @property
     def full_command(self) -> tuple[str, ...]:
         """Every word, as it is run. Port 0 lets the kernel choose: see ``sockets``."""
-        own = ("127.0.0.1", "0", self.launch_id)
-        pairs = zip(MEASURING_FLAGS, own, strict=True)
-        return (*self.command, self.model, *self.arguments, *(w for pair in pairs for w in pair))
+        host, port, name = MEASURING_FLAGS
+        own = (host, "127.0.0.1", port, "0", name, self.launch_id)
+        return (*self.command, self.model, *self.arguments, *own)
 
 
 class VllmServer:

@@ -9,7 +9,7 @@ import math
 import shlex
 from collections.abc import Mapping
 
-from objectives import Evaluation, OperatingPoint
+from objectives import Evaluation, OperatingPoint, bound_metrics
 from search_spaces.configuration import Configuration
 from search_spaces.serve_args import OFF
 from tuner.trial import Failed, Launch
@@ -121,12 +121,11 @@ def point_metrics(point: OperatingPoint, evaluation: Evaluation) -> dict[str, fl
     """
     slacks = {f"slack_{name}": slack for name, slack in evaluation.slacks.items()}
     bounds = {
-        f"{name}_{side}": bound
+        name: pair
         for name, pair in point.bounds.items()
         if name.startswith("p99_") or name in evaluation.slacks
-        for side, bound in zip(("low", "high"), pair, strict=True)
     }
-    return {**point.metrics, **slacks, **bounds}
+    return {**point.metrics, **slacks, **bound_metrics(bounds)}
 
 
 def series(point: OperatingPoint) -> dict[str, float | None]:

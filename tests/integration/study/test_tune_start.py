@@ -111,7 +111,7 @@ def test_a_study_measures_every_configuration_once_and_a_second_run_repeats_noth
     assert servers(folder) == []
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")  # of importing MLflow, which is not ours to mend
 def test_the_runs_tagged_pareto_are_those_of_the_pareto_set(folder: Path) -> None:
     from mlflow.tracking import MlflowClient
 

@@ -111,7 +111,7 @@ def normal_levels(*, n_alike: int, correlation: float, seed: int) -> NDArray[np.
 
 def first_verdict(latencies: NDArray[np.float64], limit: float, in_flight: int) -> Verdict:
     for n in range(20 + 2 * in_flight, len(latencies) + 1, 8):
-        seen = count_exceedance(latencies[:n], limit, in_flight=in_flight)  # type: ignore[arg-type]
+        seen = count_exceedance(latencies[:n], limit, in_flight=in_flight)
         verdict = decide_share(seen, 0.01)
         if verdict is not Verdict.UNDECIDED:
             return verdict
