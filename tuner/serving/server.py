@@ -22,7 +22,7 @@ from tuner.serving.ownership import OwnershipRecord
 from tuner.serving.process import SessionId, identify, members, spawn, stop_session
 from tuner.serving.shared_memory import remove_segments, segments_of
 from tuner.serving.sockets import is_listened_on, listening_ports
-from tuner.serving.stages import StageReader
+from tuner.serving.stages import LAST_STAGE, StageReader
 from tuner.trial import MEASURING_FLAGS, Failed, FailureKind, Phase
 
 _POLL_S = 0.25
@@ -144,6 +144,9 @@ class VllmServer:
             if self._is_ready(self._session, self.spec.ready_deadline_s - elapsed_s):
                 self.start_s = time.perf_counter() - started_s
                 self._segments = segments_of(members(self._session))
+                # It may answer before the line that says so is read.
+                if on_stage and stages.stage != LAST_STAGE:
+                    on_stage(LAST_STAGE, self.start_s)
                 return None
             time.sleep(_POLL_S)
 

@@ -15,7 +15,7 @@ STAGES = (
     ("Capturing CUDA graph", "capturing graphs"),
     ("Application startup complete", "serving"),
 )
-FIRST_STAGE = "importing vLLM"
+FIRST_STAGE, LAST_STAGE = "importing vLLM", STAGES[-1][1]
 
 
 class StageReader:
