@@ -1,8 +1,8 @@
 """A server that behaves like ``vllm serve``, without a model; standard library only.
 
 Run as ``python fake_vllm.py serve MODEL --flag value ...``. It has vLLM's process shape (an API
-server that leads, an engine as its child in the same session), its log, its API and a simple law
-of its speed:
+server that leads, an engine as its child in the same process group), its log, its API and a simple
+law of its speed:
 
     TPOT = (base + slope * running) * factor(dtype, quantization) / gain(speculation)
     TTFT = time in the queue + base_ttft
@@ -41,7 +41,7 @@ FAULTS = (
     "hang_after:N",  # later completions are never answered, /health still says 200
     "exit_after:N",  # the whole server exits with 1 at the next completion
     "ignore_sigterm",  # neither leader nor engine ends on SIGTERM
-    "leave_grandchild",  # a process in the session that ignores SIGTERM outlives the leader
+    "leave_grandchild",  # a process in the group that ignores SIGTERM outlives the leader
     "http500",  # every completion answers 500; "http500:N" after N good ones
     "wrong_length",  # half of the tokens that were asked for; "wrong_length:N" after N good ones
 )
@@ -123,7 +123,7 @@ def log(text: str, *, who: str = "APIServer", level: str = "INFO", where: str = 
 
 
 def start_engine(*, stays_on_sigterm: bool, leaves_grandchild: bool) -> int:
-    """Fork the engine; it shares the session and the environment of the leader."""
+    """Fork the engine; it shares the process group and the environment of the leader."""
     pid = os.fork()
     if pid:
         return pid

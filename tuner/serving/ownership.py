@@ -15,10 +15,10 @@ import psutil
 
 from tuner.serving.process import (
     LAUNCH_ID_VARIABLE,
-    SessionId,
+    ProcessGroup,
     created_s,
     members,
-    stop_session,
+    stop_group,
 )
 from tuner.serving.shared_memory import remove_segments, segments_of
 
@@ -28,7 +28,7 @@ class Owned:
     """One launch on record.
 
     Attributes:
-        launch_id: See ``SessionId``.
+        launch_id: See ``ProcessGroup``.
         tuner_pid: The tuner that started it.
         tuner_created_s: When that tuner was created (``process.created_s``), which tells it from
             a later process with its pid.
@@ -59,7 +59,7 @@ class OwnershipRecord:
         self._launch_id = launch_id
         self._log_file = log_file
 
-    def write(self, session: SessionId | None) -> None:
+    def write(self, group: ProcessGroup | None) -> None:
         """Write or replace the record; ``None`` before the server is started.
 
         Raises:
@@ -69,8 +69,8 @@ class OwnershipRecord:
             launch_id=self._launch_id,
             tuner_pid=os.getpid(),
             tuner_created_s=created_s(os.getpid()),
-            leader_pid=None if session is None else session.leader_pid,
-            leader_created_s=None if session is None else session.leader_created_s,
+            leader_pid=None if group is None else group.leader_pid,
+            leader_created_s=None if group is None else group.leader_created_s,
             log_file=str(self._log_file),
         )
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -109,11 +109,11 @@ def reap_orphans(folder: Path) -> list[Owned]:
     """
     reaped = []
     for owned in orphans(folder):
-        session = _session_of(owned)
-        if session is not None:
-            alive = members(session)
+        group = _group_of(owned)
+        if group is not None:
+            alive = members(group)
             segments = segments_of(alive)
-            if stop_session(session, grace_s=5.0):
+            if stop_group(group, grace_s=5.0):
                 continue
             remove_segments(segments)
             if alive:
@@ -122,9 +122,9 @@ def reap_orphans(folder: Path) -> list[Owned]:
     return reaped
 
 
-def _session_of(owned: Owned) -> SessionId | None:
+def _group_of(owned: Owned) -> ProcessGroup | None:
     if owned.leader_pid is not None and owned.leader_created_s is not None:
-        return SessionId(
+        return ProcessGroup(
             launch_id=owned.launch_id,
             leader_pid=owned.leader_pid,
             leader_created_s=owned.leader_created_s,
@@ -133,16 +133,16 @@ def _session_of(owned: Owned) -> SessionId | None:
     for process in psutil.process_iter():
         try:
             if process.environ().get(LAUNCH_ID_VARIABLE) == owned.launch_id:
-                return _session_around(process.pid, owned.launch_id)
+                return _group_around(process.pid, owned.launch_id)
         except (psutil.Error, OSError):
             continue
     return None
 
 
-def _session_around(pid: int, launch_id: str) -> SessionId:
-    for leader_pid in (os.getsid(pid), pid):
+def _group_around(pid: int, launch_id: str) -> ProcessGroup:
+    for leader_pid in (os.getpgid(pid), pid):
         try:
-            return SessionId(
+            return ProcessGroup(
                 launch_id=launch_id, leader_pid=leader_pid, leader_created_s=created_s(leader_pid)
             )
         except psutil.NoSuchProcess:

@@ -1,7 +1,10 @@
-"""A child in a session of its own, and the certain end of everything in it.
+"""A child in a process group of its own, and the certain end of everything in it.
+
+A group and not a session: Linux divides the CPU between sessions, and vLLM's busy waiting yields
+only to its own, so that on few cores a client of another session gets no turn for whole requests.
 
 Owns starting, finding and stopping the processes of one launch. A member of the launch is any
-process in its session, or any that carries its launch id in its environment: vLLM's workers
+process in its group, or any that carries its launch id in its environment: vLLM's workers
 rename themselves and can outlive their parent, so neither names nor parentage are relied on.
 """
 
@@ -21,12 +24,12 @@ LAUNCH_ID_VARIABLE = "TUNE_LAUNCH_ID"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionId:
+class ProcessGroup:
     """What identifies the processes of a launch.
 
     Attributes:
         launch_id: Value of ``TUNE_LAUNCH_ID`` in their environment.
-        leader_pid: The session's leader, which is also its session id.
+        leader_pid: The group's leader, whose pid is also the group's id.
         leader_created_s: When the leader was created, see ``created_s``; it tells the leader from
             a later process that got the same pid.
     """
@@ -39,7 +42,7 @@ class SessionId:
 def spawn(
     command: Sequence[str], *, launch_id: str, env: Mapping[str, str], log_file: Path
 ) -> subprocess.Popen[bytes]:
-    """Start a command in its own session with its output in a file.
+    """Start a command in its own process group with its output in a file.
 
     Args:
         command: The words; never a shell.
@@ -60,14 +63,14 @@ def spawn(
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**env, LAUNCH_ID_VARIABLE: launch_id},
-            start_new_session=True,
+            process_group=0,
             close_fds=True,
         )
 
 
-def identify(child: subprocess.Popen[bytes], launch_id: str) -> SessionId:
+def identify(child: subprocess.Popen[bytes], launch_id: str) -> ProcessGroup:
     """The identity of a child just started; works while it is not reaped."""
-    return SessionId(
+    return ProcessGroup(
         launch_id=launch_id,
         leader_pid=child.pid,
         leader_created_s=created_s(child.pid),
@@ -91,50 +94,50 @@ def created_s(pid: int) -> float:
     return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def members(session: SessionId) -> list[psutil.Process]:
+def members(group: ProcessGroup) -> list[psutil.Process]:
     """Every living process of a launch; a zombie, which holds nothing, is not among them."""
-    has_session = not _is_given_anew(session)
+    has_group = not _is_given_anew(group)
     found = []
     for process in psutil.process_iter():
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            if (has_session and _is_in(process, session)) or _has_mark(process, session):
+            if (has_group and _is_in(process, group)) or _has_mark(process, group):
                 found.append(process)
         except psutil.Error:
             continue
     return found
 
 
-def _is_given_anew(session: SessionId) -> bool:
-    """Whether the session id is another's by now, whose processes are none of ours.
+def _is_given_anew(group: ProcessGroup) -> bool:
+    """Whether the group id is another's by now, whose processes are none of ours.
 
-    The kernel gives no pid anew while a session has it as its id, so ours had ended by then.
+    The kernel gives no pid anew while a group has it as its id, so ours had ended by then.
     """
     try:
-        return created_s(session.leader_pid) != session.leader_created_s
+        return created_s(group.leader_pid) != group.leader_created_s
     except psutil.NoSuchProcess:
         return False
 
 
-def _is_in(process: psutil.Process, session: SessionId) -> bool:
+def _is_in(process: psutil.Process, group: ProcessGroup) -> bool:
     try:
-        in_session = os.getsid(process.pid) == session.leader_pid
+        in_group = os.getpgid(process.pid) == group.leader_pid
     except OSError:
         return False
-    # The leader is the first of its session.
-    return in_session and created_s(process.pid) >= session.leader_created_s
+    # The leader is the first of its group.
+    return in_group and created_s(process.pid) >= group.leader_created_s
 
 
-def _has_mark(process: psutil.Process, session: SessionId) -> bool:
+def _has_mark(process: psutil.Process, group: ProcessGroup) -> bool:
     try:
-        return process.environ().get(LAUNCH_ID_VARIABLE) == session.launch_id
+        return process.environ().get(LAUNCH_ID_VARIABLE) == group.launch_id
     except (psutil.Error, OSError):
         return False
 
 
-def stop_session(
-    session: SessionId,
+def stop_group(
+    group: ProcessGroup,
     *,
     grace_s: float,
     kill_wait_s: float = 30.0,
@@ -147,7 +150,7 @@ def stop_session(
     after the grace gets SIGKILL.
 
     Args:
-        session: Whose processes.
+        group: Whose processes.
         grace_s: How long an orderly end may take; 0 kills at once.
         kill_wait_s: How long to wait for the kernel after SIGKILL.
         reap: Called while waiting, to collect the leader if it is our child.
@@ -157,35 +160,35 @@ def stop_session(
         Pids that are still there, which is a fault of the machine; empty as a rule.
     """
     if grace_s > 0:
-        _signal_leader(session)
-        if not _wait_until_gone(session, grace_s, reap, sleep):
+        _signal_leader(group)
+        if not _wait_until_gone(group, grace_s, reap, sleep):
             return []
-    for process in members(session):
+    for process in members(group):
         try:
             process.kill()
         except psutil.Error:
             continue
-    return [process.pid for process in _wait_until_gone(session, kill_wait_s, reap, sleep)]
+    return [process.pid for process in _wait_until_gone(group, kill_wait_s, reap, sleep)]
 
 
-def _signal_leader(session: SessionId) -> None:
+def _signal_leader(group: ProcessGroup) -> None:
     try:
-        leader = psutil.Process(session.leader_pid)
-        if created_s(leader.pid) == session.leader_created_s:
+        leader = psutil.Process(group.leader_pid)
+        if created_s(leader.pid) == group.leader_created_s:
             leader.send_signal(signal.SIGTERM)
     except psutil.Error:
         return
 
 
 def _wait_until_gone(
-    session: SessionId,
+    group: ProcessGroup,
     limit_s: float,
     reap: Callable[[], object],
     sleep: Callable[[float], None],
 ) -> list[psutil.Process]:
     deadline_s = time.monotonic() + limit_s
     while True:
-        left = members(session)
+        left = members(group)
         # After the look: a leader that ended just before it is no member any more.
         reap()
         if not left or time.monotonic() >= deadline_s:

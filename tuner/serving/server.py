@@ -19,7 +19,7 @@ from tuner.serving.failures import classify
 from tuner.serving.gpu_memory import GpuMemoryWatch
 from tuner.serving.http import generates_a_token, served_model
 from tuner.serving.ownership import OwnershipRecord
-from tuner.serving.process import SessionId, identify, members, spawn, stop_session
+from tuner.serving.process import ProcessGroup, identify, members, spawn, stop_group
 from tuner.serving.shared_memory import remove_segments, segments_of
 from tuner.serving.sockets import is_listened_on, listening_ports
 from tuner.serving.stages import LAST_STAGE, StageReader
@@ -81,7 +81,7 @@ class VllmServer:
         self.teardown_problem: str | None = None
         self._is_cancelled = is_cancelled
         self._child: subprocess.Popen[bytes] | None = None
-        self._session: SessionId | None = None
+        self._group: ProcessGroup | None = None
         self._port: int | None = None
         self._record = OwnershipRecord(spec.owned_dir, spec.launch_id, spec.log_file)
         self._segments: set[str] = set()
@@ -129,8 +129,8 @@ class VllmServer:
                 message=f"cannot run {shlex.join(self.spec.command)}: {error}",
                 is_deterministic=True,
             )
-        self._session = identify(self._child, self.spec.launch_id)
-        self._record.write(self._session)
+        self._group = identify(self._child, self.spec.launch_id)
+        self._record.write(self._group)
         stages = StageReader(self.spec.log_file)
         if on_stage:
             on_stage(stages.stage, 0.0)
@@ -141,9 +141,9 @@ class VllmServer:
             failed = self._trouble_at_start(elapsed_s)
             if failed is not None:
                 return failed
-            if self._is_ready(self._session, self.spec.ready_deadline_s - elapsed_s):
+            if self._is_ready(self._group, self.spec.ready_deadline_s - elapsed_s):
                 self.start_s = time.perf_counter() - started_s
-                self._segments = segments_of(members(self._session))
+                self._segments = segments_of(members(self._group))
                 # It may answer before the line that says so is read.
                 if on_stage and stages.stage != LAST_STAGE:
                     on_stage(LAST_STAGE, self.start_s)
@@ -167,22 +167,22 @@ class VllmServer:
             )
         return None
 
-    def _is_ready(self, session: SessionId, left_s: float) -> bool:
+    def _is_ready(self, group: ProcessGroup, left_s: float) -> bool:
         if self._port is None:
-            self._port = self._find_port(session)
+            self._port = self._find_port(group)
         if self._port is None:
             return False
         # A first token may wait for a compilation, but Ctrl-C must not wait for it.
         timeout_s = max(0.1, min(5.0, left_s))
         return generates_a_token(self._port, self.spec.launch_id, timeout_s=timeout_s)
 
-    def _find_port(self, session: SessionId) -> int | None:
+    def _find_port(self, group: ProcessGroup) -> int | None:
         """The port on which a process of ours answers with our name."""
-        alive = sorted(members(session), key=lambda p: p.pid != session.leader_pid)
+        alive = sorted(members(group), key=lambda p: p.pid != group.leader_pid)
         # The leader binds the API's port; workers listen on ports of their own, which do not
         # speak HTTP. They are asked only where the leader has none.
-        for group in (alive[:1], alive[1:]):
-            for port in listening_ports(group):
+        for some in (alive[:1], alive[1:]):
+            for port in listening_ports(some):
                 if served_model(port) == self.spec.launch_id:
                     return port
         return None
@@ -213,13 +213,13 @@ class VllmServer:
         traceback: TracebackType | None,
     ) -> None:
         """End everything and verify it: processes, port, shared memory, GPU memory."""
-        if self._session is None or self._child is None:
+        if self._group is None or self._child is None:
             self._record.remove()
             return
         # An interrupt that is not ours to swallow (a second Ctrl-C) leaves no time for grace.
         grace_s = 0.0 if kind is not None and not issubclass(kind, Exception) else _GRACE_S
-        self._segments |= segments_of(members(self._session))
-        left = stop_session(self._session, grace_s=grace_s, reap=self._child.poll)
+        self._segments |= segments_of(members(self._group))
+        left = stop_group(self._group, grace_s=grace_s, reap=self._child.poll)
         remove_segments(self._segments)
         problems = [f"processes {left} cannot be killed"] if left else []
         if self._port is not None and is_listened_on(self._port):
