@@ -53,7 +53,7 @@ class LevelSpec(Strict):
     """
 
     min_requests: Positive = 100
-    max_requests: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] = 400
+    max_requests: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] = 2000
     max_s: Seconds = 120.0
     warmup_requests: Annotated[int, Field(ge=0)] | None = None
     stall_s: Seconds = 60.0

@@ -66,6 +66,6 @@ objectives:
 slo: {{p99_ttft_ms: 2000, p99_tpot_ms: 40, error_frac: 0.01}}
 
 # A level ends when the limits are decided, at max_requests, or after max_s.
-level: {{max_requests: 1000, max_s: 300}}
+level: {{max_requests: 4000, max_s: 300}}
 budget: {{launches: 30, hours: 8}}
 """
