@@ -11,6 +11,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Positive = Annotated[int, Field(ge=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+# One length in forty would be e^6 = 400 times the median: no traffic is wider.
+_MAX_SIGMA = 3
 
 
 class Strict(BaseModel):
@@ -30,7 +33,7 @@ class Lengths(Strict):
     """
 
     uniform: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = None
-    lognormal: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    lognormal: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     min: Positive = 1
     max: Positive | None = None
 
@@ -42,8 +45,10 @@ class Lengths(Strict):
             )
         if self.uniform and self.uniform[0] > self.uniform[1]:
             raise ValueError(f"uniform {self.uniform} is empty: low is above high")
-        if self.lognormal and (self.lognormal[0] < 1 or self.lognormal[1] <= 0):
-            raise ValueError("lognormal needs a median of at least 1 and a sigma above 0")
+        if self.lognormal and not (self.lognormal[0] >= 1 and 0 < self.lognormal[1] <= _MAX_SIGMA):
+            raise ValueError(
+                f"lognormal needs a median of at least 1 and a sigma above 0, at most {_MAX_SIGMA}"
+            )
         if self.max is not None and self.max < self.min:
             raise ValueError(f"max ({self.max}) is below min ({self.min})")
         return self
@@ -67,7 +72,7 @@ class SyntheticWorkload(Strict):
     input_tokens: Positive | Lengths = 512
     output_tokens: Positive | Lengths = 128
     shared_prefix_tokens: Annotated[int, Field(ge=0)] = 0
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     api: Literal["completions", "chat"] = "completions"
 
 

@@ -21,6 +21,8 @@ from tuner.load.requests import PreparedRequest
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 _MIN_WORDS = 100
 _MAX_ROUNDS = 8
+# Texts per call of the tokenizer, whose answers are many times as large as the texts.
+_BATCH = 256
 
 
 class PromptFactory:
@@ -58,7 +60,9 @@ class PromptFactory:
         n_out = draw_lengths(workload.output_tokens, n, rng)
         prefix = self._shared_prefix()
         n_words = [max(1, int(length) - self._n_special) for length in n_in]
-        texts = self._texts(n_words, prefix, rng)
+        texts: list[tuple[str, int]] = []
+        for start in range(0, n, _BATCH):
+            texts += self._texts(n_words[start : start + _BATCH], prefix, rng)
         return [
             self._request(text, n_tok, int(n_output), model)
             for (text, n_tok), n_output in zip(texts, n_out, strict=True)
@@ -68,19 +72,24 @@ class PromptFactory:
         n_words = self._workload.shared_prefix_tokens
         # A stream of its own, so that every level has the same prefix.
         rng = np.random.default_rng([self._workload.seed])
-        return "".join(rng.choice(self._words, n_words)) if n_words else ""
+        return "".join(self._draw(n_words, rng))
+
+    def _draw(self, n_words: int, rng: np.random.Generator) -> list[str]:
+        return [self._words[i] for i in rng.integers(len(self._words), size=n_words).tolist()]
 
     def _texts(
         self, n_words: list[int], prefix: str, rng: np.random.Generator
     ) -> list[tuple[str, int]]:
         """Texts of the wanted token counts, corrected until the tokenizer agrees."""
         n_prefix = self._workload.shared_prefix_tokens
-        picks = [list(rng.choice(self._words, count)) for count in n_words]
+        picks = [self._draw(count, rng) for count in n_words]
         wanted = [count + n_prefix + self._n_special for count in n_words]
         counts: list[int] = []
         for _ in range(_MAX_ROUNDS):
             texts = [prefix + "".join(words) for words in picks]
-            encoded = self._tokenizer.encode_batch(texts, add_special_tokens=not self._is_chat)
+            encoded = self._tokenizer.encode_batch_fast(
+                texts, add_special_tokens=not self._is_chat
+            )
             counts = [len(item.ids) for item in encoded]
             off = [have - want for have, want in zip(counts, wanted, strict=True)]
             if not any(off):
@@ -89,7 +98,7 @@ class PromptFactory:
                 if surplus > 0:
                     del words[max(1, len(words) - surplus) :]
                 elif surplus < 0:
-                    words += list(rng.choice(self._words, -surplus))
+                    words.extend(self._draw(-surplus, rng))
         return list(zip((prefix + "".join(words) for words in picks), counts, strict=True))
 
     def _request(self, text: str, n_tok: int, n_output: int, model: str) -> PreparedRequest:

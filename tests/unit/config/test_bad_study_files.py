@@ -54,6 +54,19 @@ def test_the_error_carries_file_key_line_and_exit_status():
             good(level="xyzzy: 1"),
             ":14: xyzzy: unknown key: known are budget, confidence, env, hardware,",
         ),
+        # Workloads that cannot be drawn.
+        (
+            good(workload="workload: {seed: -1}"),
+            ":9: workload.seed: input should be greater than or equal to 0",
+        ),
+        (
+            good(workload="workload: {input_tokens: {lognormal: [.inf, 1.0]}}"),
+            ":9: workload.input_tokens.lognormal",
+        ),
+        (
+            good(workload="workload: {input_tokens: {lognormal: [64.0, 900.0]}}"),
+            ":9: workload.input_tokens: lognormal needs a median of at least 1 and",
+        ),
         # Missing keys.
         (good(model=""), ": model: is missing: add it"),
         (good(hardware="hardware: {}"), ":3: hardware.gpus: is missing: add it"),
