@@ -138,6 +138,11 @@ class Launch:
         """Whether a server was started for it: it cost a launch."""
         return bool(self.command)
 
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether it ended because the operator or a kill ended it, which a resume makes good."""
+        return self.failure is not None and self.failure.kind is FailureKind.INTERRUPTED
+
     def shell_line(self, *, is_as_run: bool = True) -> str:
         """The server's start as a line for a shell: folder, environment and command.
 

@@ -7,7 +7,7 @@ is measured, so that a killed tuner loses none. Knows nothing of servers, MLflow
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,7 +216,7 @@ def _failure(trial: FrozenTrial) -> Failed | None:
     return None
 
 
-def known_configurations(launches: Iterator[Launch]) -> dict[str, Launch]:
+def known_configurations(launches: Iterable[Launch]) -> dict[str, Launch]:
     """Finished launches by configuration: what need not be launched again.
 
     A transient failure answers nothing, so its configuration is not among them.

@@ -114,13 +114,9 @@ def run_study(world: World, budget: Budget) -> StopReason:
 def n_counted(launches: list[Launch]) -> int:
     """Launches that count against the budget: started, and not merely interrupted."""
     return sum(
-        launch.was_started and not launch.is_open and not _was_interrupted(launch)
+        launch.was_started and not launch.is_open and not launch.was_interrupted
         for launch in launches
     )
-
-
-def _was_interrupted(launch: Launch) -> bool:
-    return launch.failure is not None and launch.failure.kind is FailureKind.INTERRUPTED
 
 
 def _enqueue_first(world: World) -> None:
@@ -131,8 +127,8 @@ def _enqueue_first(world: World) -> None:
     launches = list(ledger.launches())
     if not launches:
         ledger.enqueue(to_params(study.default_configuration(), study.space), origin="default")
-    known = known_configurations(iter(launches))
-    again = {configuration_key(x.configuration): x for x in launches if _was_interrupted(x)}
+    known = known_configurations(launches)
+    again = {configuration_key(x.configuration): x for x in launches if x.was_interrupted}
     for key, launch in again.items():
         if key not in known:
             ledger.enqueue(to_params(launch.configuration, study.space), origin=launch.origin)
@@ -148,7 +144,7 @@ def _propose(world: World, launches: list[Launch]) -> bool:
     trial = world.optuna_study.ask()
     configuration = suggest_configuration(trial, study.space)
     ledger.open_launch(trial, configuration)
-    earlier = known_configurations(iter(launches)).get(configuration_key(configuration))
+    earlier = known_configurations(launches).get(configuration_key(configuration))
     if earlier is not None:
         lesson = world.lesson(outcome_of(earlier))
         ledger.close_duplicate(trial, lesson, earlier=earlier.number)

@@ -145,6 +145,25 @@ def test_a_command_of_a_row_is_printed_as_it_was_run(folder: Path) -> None:
     assert table[0].startswith("launch,batch_size,feasible,verdict,pareto")
 
 
+def test_status_tells_the_verdicts_the_best_point_and_what_failed(folder: Path) -> None:
+    write_study(folder, env='FAKE_VLLM_FAULT: oom, FAKE_VLLM_FAULT_IF: "--dtype float16"')
+    assert tune(folder, "start", "-s", "s").returncode == 0
+    points = json.loads(tune(folder, "pareto", "-s", "s", "--all", "--json").stdout)["points"]
+    fastest = max(points, key=lambda point: point["metrics"]["output_tok_per_s"])
+    head, counts, best, *failures = tune(folder, "status", "-s", "s").stdout.splitlines()
+    assert head.startswith("s: 4 launches (the file's budget is 4) in ")
+    # 110 requests cannot prove a P99 limit met, which takes 329.
+    n, n_front = len(points), sum(point["pareto"] for point in points)
+    assert counts == (f"{n} operating points ({n} undecided), {n_front} on the Pareto front")
+    assert best == (
+        f"best output_tok_per_s: {fastest['metrics']['output_tok_per_s']:.1f} at batch "
+        f"{fastest['batch_size']} with dtype=bfloat16 "
+        f"max_num_seqs={fastest['configuration']['max_num_seqs']} (undecided)"
+    )
+    assert len(failures) == 2
+    assert all("failed (out_of_memory): dtype=float16 max_num_seqs=" in x for x in failures)
+
+
 def test_a_deterministic_crash_is_pruned_and_not_repeated(folder: Path) -> None:
     write_study(folder, env='FAKE_VLLM_FAULT: oom, FAKE_VLLM_FAULT_IF: "--dtype float16"')
     done = tune(folder, "start", "-s", "s")
@@ -233,10 +252,13 @@ def test_ctrl_c_a_kill_or_a_closed_terminal_ends_the_server_and_a_second_run_goe
     tuner.send_signal(number)
     assert tuner.wait(timeout=60) == 130
     assert servers(folder) == []
-    assert status(folder)["n_launches"] == 0
+    interrupted = status(folder)
+    assert (interrupted["n_launches"], interrupted["failures"]) == (0, {"interrupted": 1})
     resumed = tune(folder, "start", "-s", "s", "--launches", "1")
     assert resumed.returncode == 0, resumed.stderr
-    assert status(folder)["n_launches"] == 1
+    # What the resume has made good is no trouble any more.
+    seen = status(folder)
+    assert (seen["n_launches"], seen["failures"]) == (1, {})
 
 
 def test_what_a_killed_tuner_left_is_reaped_by_the_next(folder: Path) -> None:
