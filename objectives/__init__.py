@@ -8,11 +8,13 @@ from objectives.choose import choose, nearest
 from objectives.clumping import count_exceedance, count_exceedances
 from objectives.evaluation import Evaluation, evaluate
 from objectives.hypervolume import hypervolume
+from objectives.load import Load, LoadKind
 from objectives.objective import Objective, to_losses
 from objectives.operating_point import Exceedance, OperatingPoint, Verdict, bound_metrics
 from objectives.pareto import is_on_front, pareto_front
 from objectives.percentiles import n_required, percentile, percentile_interval
 from objectives.records import RequestRecord
+from objectives.server_evidence import Scrape, evidence_of, limited_by
 from objectives.share_test import decide_share
 from objectives.share_watch import ShareWatch
 from objectives.slo import Slo
@@ -23,10 +25,13 @@ __all__ = [
     "Direction",
     "Evaluation",
     "Exceedance",
+    "Load",
+    "LoadKind",
     "Metric",
     "Objective",
     "OperatingPoint",
     "RequestRecord",
+    "Scrape",
     "ShareWatch",
     "Slo",
     "Summary",
@@ -38,8 +43,10 @@ __all__ = [
     "count_exceedances",
     "decide_share",
     "evaluate",
+    "evidence_of",
     "hypervolume",
     "is_on_front",
+    "limited_by",
     "n_required",
     "nearest",
     "nearest_metric",

@@ -27,12 +27,12 @@ def choose(
         confidence: Of a decision by request counts.
 
     Returns:
-        Index into ``points``; of equal values the smaller batch size, then the earlier point.
+        Index into ``points``; of equal values the smaller load, then the earlier point.
         ``None`` if no point is within the SLOs and has the objective's metric.
     """
     losses = to_losses(points, [objective])[:, 0]
     candidates = [
-        (float(losses[index]), point.batch_size, index)
+        (float(losses[index]), point.load.value, index)
         for index, point in enumerate(points)
         if not math.isnan(losses[index]) and evaluate(point, slos, confidence=confidence).is_within
     ]
@@ -54,7 +54,7 @@ def nearest(
         counts as an infinite miss.
     """
     misses = [
-        (_miss(evaluate(point, slos, confidence=confidence)), point.batch_size, index)
+        (_miss(evaluate(point, slos, confidence=confidence)), point.load.value, index)
         for index, point in enumerate(points)
         if point.is_valid
     ]

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from objectives.load import Load
+
 Bounds = tuple[float | None, float | None]
 
 
@@ -52,7 +54,7 @@ class OperatingPoint:
     """One load level of one configuration.
 
     Attributes:
-        batch_size: Requests in flight (the client's ``max_concurrency``).
+        load: What it was measured under.
         metrics: Value by catalogue name, in the unit that the name carries; ``None`` for a
             metric without data, never zero.
         exceedances: By SLO metric name, the requests over its limit; empty for points that
@@ -61,15 +63,23 @@ class OperatingPoint:
             ``None`` where the sample is too small for it, empty for published points.
         invalid_reasons: Why the point must not be used; empty for a valid point. An invalid
             point never enters a front.
+        limited_by: What kept the server from going faster (``server_evidence.limited_by``);
+            ``None`` where that is not known.
         is_partial: The level was stopped before its plan ended (decided early is not partial).
     """
 
-    batch_size: int
+    load: Load
     metrics: Mapping[str, float | None]
     exceedances: Mapping[str, Exceedance] = field(default_factory=dict)
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     invalid_reasons: tuple[str, ...] = ()
+    limited_by: str | None = None
     is_partial: bool = False
+
+    @property
+    def batch_size(self) -> int | None:
+        """Requests in flight; ``None`` where arrivals decide how many there are."""
+        return self.load.batch_size
 
     @property
     def is_valid(self) -> bool:

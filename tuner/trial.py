@@ -16,6 +16,8 @@ from search_spaces.configuration import Configuration
 
 # Of every server, and of no use to whoever deploys what was measured.
 MEASURING_FLAGS = ("--host", "--port", "--served-model-name")
+# Lets the prefix cache be emptied between levels.
+MEASURING_ENV = {"VLLM_SERVER_DEV_MODE": "1"}
 # ./model and ../model, as a word or inside JSON.
 _RELATIVE_PATH = re.compile(r"(?:^|[\"'=])\.{1,2}/")
 
@@ -148,7 +150,8 @@ class Launch:
 
         Args:
             is_as_run: Every word as it was run; False leaves out what only the measurement
-                needs: loopback, the port chosen by the kernel and the name of the launch.
+                needs: loopback, the port chosen by the kernel, the name of the launch and the
+                developer mode in which the prefix cache can be emptied.
 
         Returns:
             The line; it changes the folder only if the command has relative paths.
@@ -159,7 +162,11 @@ class Launch:
                 if flag in words:
                     at = words.index(flag)
                     del words[at : at + 2]
-        env = [f"{name}={value}" for name, value in sorted(self.env.items())]
+        env = [
+            f"{name}={value}"
+            for name, value in sorted(self.env.items())
+            if is_as_run or name not in MEASURING_ENV
+        ]
         line = shlex.join(["env", *env, *words] if env else words)
         is_relative = any(_RELATIVE_PATH.search(word) for word in words)
         return f"cd {shlex.quote(self.folder)} && {line}" if self.folder and is_relative else line

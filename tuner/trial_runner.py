@@ -1,6 +1,6 @@
 """One trial: a configuration becomes a server, the server is measured, the server is gone.
 
-Owns the order of the steps and when the climb over the batch sizes ends. What a trial teaches and
+Owns the order of the steps and when the climb over the loads ends. What a trial teaches and
 where it is recorded is the study's business.
 """
 
@@ -14,11 +14,14 @@ from typing import Protocol
 
 from objectives import (
     Evaluation,
+    Load,
     OperatingPoint,
     RequestRecord,
     ShareWatch,
     Verdict,
     evaluate,
+    evidence_of,
+    limited_by,
     summarise,
 )
 from search_spaces.configuration import Configuration
@@ -27,16 +30,24 @@ from tuner.config import Study
 from tuner.load import (
     Endpoint,
     LevelHooks,
-    LevelPlan,
     LevelResult,
-    PromptFactory,
+    SessionSource,
     StopReason,
+    client_limits,
     invalid_reasons,
-    n_needed,
+    plan_traffic,
     run_level,
 )
-from tuner.serving import ServerSpec, VllmInstall, VllmServer
-from tuner.trial import Failed, FailureKind, Measured, Outcome, Phase
+from tuner.serving import (
+    GpuWatch,
+    ScrapeWatch,
+    ServerSpec,
+    VllmInstall,
+    VllmServer,
+    reset_prefix_cache,
+    visible_gpus,
+)
+from tuner.trial import MEASURING_ENV, Failed, FailureKind, Measured, Outcome, Phase
 
 # How long a server under full load may take for one token before it counts as hung.
 _ANSWER_TIMEOUT_S = 30.0
@@ -67,14 +78,14 @@ class TrialSetup:
     Attributes:
         study: The study.
         vllm: Which vLLM to start.
-        prompts: Builds the requests.
+        source: Builds the requests.
         owned_dir: Where ownership records are kept.
         is_cancelled: Whether the operator wants to stop.
     """
 
     study: Study
     vllm: VllmInstall
-    prompts: PromptFactory
+    source: SessionSource
     owned_dir: Path
     is_cancelled: Callable[[], bool]
 
@@ -120,7 +131,7 @@ def server_spec(setup: TrialSetup, configuration: Configuration, folder: Path) -
         command=tuple(study.launch.command or setup.vllm.command),
         model=study.model,
         arguments=to_arguments(flags),
-        env={**setup.vllm.extra_env(), **offline, **study.env},
+        env={**setup.vllm.extra_env(), **MEASURING_ENV, **offline, **study.env},
         log_file=folder / "server.log",
         owned_dir=setup.owned_dir,
         ready_deadline_s=study.launch.ready_deadline_s,
@@ -130,12 +141,13 @@ def server_spec(setup: TrialSetup, configuration: Configuration, folder: Path) -
 def _measure(
     setup: TrialSetup, configuration: Configuration, server: VllmServer, observer: TrialObserver
 ) -> Outcome:
-    """Climb the batch sizes until an SLO is clearly broken or the top is reached."""
+    """Climb the loads until an SLO is clearly broken or the top is reached."""
     study = setup.study
     points: list[OperatingPoint] = []
-    for batch_size in study.levels(configuration):
-        observer.on_stage(f"batch {batch_size}", 0.0)
-        result = _run_level(setup, server, batch_size)
+    for load in study.levels(configuration):
+        observer.on_stage(str(load), 0.0)
+        level = _run_level(setup, configuration, server, load)
+        result = level.result
         if result.stopped_because is StopReason.CANCELLED:
             return Failed(
                 kind=FailureKind.INTERRUPTED,
@@ -147,7 +159,7 @@ def _measure(
         failed = _trouble(result, server, is_serving=is_serving)
         if failed is not None:
             return replace(failed, points=tuple(points))
-        point = _to_point(study, configuration, batch_size, result, is_serving=is_serving)
+        point = _to_point(study, configuration, level, is_serving=is_serving)
         evaluation = evaluate(point, study.slos, confidence=study.confidence)
         observer.on_point(point, evaluation, result.records)
         points.append(point)
@@ -162,30 +174,41 @@ def _is_over_the_top(point: OperatingPoint, study: Study) -> bool:
     return evaluate(point, upper, confidence=study.confidence).verdict is Verdict.INFEASIBLE
 
 
-def _run_level(setup: TrialSetup, server: VllmServer, batch_size: int) -> LevelResult:
+@dataclass(frozen=True, kw_only=True)
+class _Level:
+    """A level as the client, the server and the driver saw it."""
+
+    load: Load
+    result: LevelResult
+    evidence: Mapping[str, float | None]
+
+
+def _run_level(
+    setup: TrialSetup, configuration: Configuration, server: VllmServer, load: Load
+) -> _Level:
     study = setup.study
-    plan = LevelPlan(
-        max_concurrency=batch_size,
-        n_warmup=batch_size
-        if study.level.warmup_requests is None
-        else study.level.warmup_requests,
-        min_requests=study.level.min_requests,
-        max_requests=study.level.max_requests,
-        max_s=study.level.max_s,
-        stall_s=study.level.stall_s,
-    )
     name = server.spec.launch_id
-    requests = setup.prompts.build(n_needed(plan), level=batch_size, model=name)
+    traffic = plan_traffic(setup.source, load, study.level, model=name)
     watch = ShareWatch(
         study.slos,
         confidence=study.confidence,
-        min_feasible=plan.min_requests,
-        min_infeasible=MIN_INFEASIBLE + 2 * batch_size,
+        min_feasible=study.level.min_requests,
+        min_infeasible=MIN_INFEASIBLE + 2 * (load.batch_size or 0),
     )
     hooks = LevelHooks(
         should_stop=watch.add, is_cancelled=setup.is_cancelled, is_alive=server.is_alive
     )
-    return run_level(Endpoint(base_url=server.base_url, model=name), requests, plan, hooks)
+    endpoint = Endpoint(base_url=server.base_url, model=name)
+    # Prompts are fresh on every level; what they share on purpose shall be cached by this one.
+    reset_prefix_cache(server.base_url)
+    gpus = visible_gpus(study.env, study.n_gpus_of(configuration))
+    with ScrapeWatch(server.base_url) as scrapes, GpuWatch(gpus) as driver:
+        result = run_level(endpoint, traffic.sessions, traffic.plan, hooks)
+    start_s, end_s = (
+        result.origin_s + moment_s for moment_s in (result.window.start_s, result.window.end_s)
+    )
+    evidence = evidence_of(scrapes.scrapes(), start_s, end_s) | driver.metrics(start_s, end_s)
+    return _Level(load=load, result=result, evidence=evidence)
 
 
 def _trouble(result: LevelResult, server: VllmServer, *, is_serving: bool) -> Failed | None:
@@ -205,13 +228,9 @@ def _trouble(result: LevelResult, server: VllmServer, *, is_serving: bool) -> Fa
 
 
 def _to_point(
-    study: Study,
-    configuration: Configuration,
-    batch_size: int,
-    result: LevelResult,
-    *,
-    is_serving: bool,
+    study: Study, configuration: Configuration, level: _Level, *, is_serving: bool
 ) -> OperatingPoint:
+    result, evidence = level.result, level.evidence
     summary = summarise(
         result.records,
         window=result.window,
@@ -219,10 +238,30 @@ def _to_point(
         slos=study.slos,
         confidence=study.confidence,
     )
+    is_fresh = study.workload.has_fresh_prompts
     return OperatingPoint(
-        batch_size=batch_size,
-        metrics={**summary.metrics, **result.client.metrics()},
+        load=level.load,
+        metrics={**summary.metrics, **evidence, **result.client.metrics()},
         exceedances=summary.exceedances,
         bounds=summary.bounds,
-        invalid_reasons=invalid_reasons(result, expected_model_is_serving=is_serving),
+        invalid_reasons=invalid_reasons(
+            result,
+            expected_model_is_serving=is_serving,
+            stale_hit_frac=evidence["prefix_cache_hit_frac"] if is_fresh else None,
+        ),
+        limited_by=limited_by(
+            evidence,
+            max_concurrency=level.load.batch_size,
+            client_is_limited=bool(client_limits(result.client)),
+            max_num_seqs=_seats(study, configuration),
+        ),
     )
+
+
+def _seats(study: Study, configuration: Configuration) -> float | None:
+    """Requests that all engines of a launch run at once; ``None`` where that is vLLM's default."""
+    flags = study.flags(configuration)
+    per_engine, n_engines = flags.get("max_num_seqs"), flags.get("data_parallel_size", 1)
+    if isinstance(per_engine, int) and isinstance(n_engines, int):
+        return per_engine * n_engines
+    return None

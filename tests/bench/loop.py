@@ -36,7 +36,7 @@ slo: {{p99_ttft_ms: 2000, p99_tpot_ms: 40}}
 
 def run(n_launches: int) -> None:
     """One study in this process; prints a line."""
-    from objectives import OperatingPoint, RequestRecord, Window, evaluate, summarise
+    from objectives import Load, OperatingPoint, RequestRecord, Window, evaluate, summarise
     from tuner.config.build import build_study
     from tuner.study.ledger import Ledger
     from tuner.study.loop import Budget, World, run_study
@@ -74,7 +74,9 @@ def run(n_launches: int) -> None:
                 slos=study.slos,
             )
             point = OperatingPoint(
-                batch_size=batch_size, metrics=summary.metrics, exceedances=summary.exceedances
+                load=Load.batch(batch_size),
+                metrics=summary.metrics,
+                exceedances=summary.exceedances,
             )
             recorder.on_point(point, evaluate(point, study.slos), records)
             points.append(point)

@@ -16,7 +16,7 @@ def check(
     file: Annotated[str, typer.Argument(help="A study file, or the name of a study.")],
 ) -> None:
     """Check a study file: schema, rules, and every value by vLLM's own argument parser."""
-    from search_spaces.serve_args import BATCH_SIZE, SPECULATION
+    from search_spaces.serve_args import SPECULATION
     from tuner.config import check_models_exist, read_study
     from tuner.serving import find_vllm
     from tuner.serving.vllm_check import check_study
@@ -32,6 +32,6 @@ def check(
     if problems:
         found = "\n".join(f"{problem.key}: {problem.message}" for problem in problems)
         raise StudyFileError(f"vLLM {vllm.version} refuses:\n{found}", file=study.file)
-    ladder = [BATCH_SIZE] if study.batch_sizes else []
+    ladder = [study.ladder[0].kind.value] if study.ladder else []
     names = ", ".join([*ladder, *(name for name in study.space.order if name != SPECULATION)])
     typer.echo(f"{study.file}: fine for vLLM {vllm.version}; it varies {names or 'nothing'}.")

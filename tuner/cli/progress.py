@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from objectives import Evaluation, OperatingPoint
+from objectives import Evaluation, Load, OperatingPoint
 from tuner.config import Study
 from tuner.report import describe_configuration, describe_misses, number_text
 from tuner.report.rows import PointRow
@@ -72,7 +72,7 @@ class ConsoleProgress:
         if not evaluation.is_within:
             note += f": {describe_misses(row, self._study.slos)}"
         self._line(
-            f"  batch {point.batch_size:>3}: "
+            f"  {_load_words(point.load)}: "
             f"{number_text(metric('output_tok_per_s'), 1):>8} tok/s, "
             f"TTFT P99 {number_text(metric('p99_ttft_ms'), 1):>7} ms, "
             f"TPOT P99 {number_text(metric('p99_tpot_ms'), 1):>6} ms, "
@@ -104,3 +104,8 @@ class ConsoleProgress:
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False)
+
+
+def _load_words(load: Load) -> str:
+    """A load in words, batch sizes below each other."""
+    return str(load) if load.batch_size is None else f"batch {load.batch_size:>3}"

@@ -125,7 +125,7 @@ def _run(
     study: Study, budget: Budget, storage: str | None, tracking_uri: str | None, cancel: Cancel
 ) -> tuple[StopReason, StoredStudy]:
     from tuner.cli.progress import ConsoleProgress
-    from tuner.load import PromptFactory, load_tokenizer
+    from tuner.load import check_arrivals, load_tokenizer, open_source
     from tuner.serving import find_vllm, reap_orphans
     from tuner.study.ledger import Ledger
     from tuner.study.loop import World, n_counted, run_study
@@ -138,7 +138,8 @@ def _run(
     folder = mlruns_dir()
     url = storage_url(storage, folder)
     vllm = find_vllm()
-    prompts = PromptFactory(load_tokenizer(study.model), study.workload)
+    source = open_source(study.workload, load_tokenizer(study.model), Path.cwd())
+    check_arrivals(source, study.ladder)
     with study_lock(url, study.name, folder):
         for owned in reap_orphans(folder / "owned"):
             STDERR.print(f"Ended {owned.launch_id}, left by a tune that was killed.")
@@ -164,7 +165,7 @@ def _run(
         setup = TrialSetup(
             study=study,
             vllm=vllm,
-            prompts=prompts,
+            source=source,
             owned_dir=folder / "owned",
             is_cancelled=cancel,
         )

@@ -46,7 +46,7 @@ def status(
         "invalid_points": [
             {
                 "launch": row.launch.number,
-                "batch_size": row.point.batch_size,
+                row.point.load.kind.value: row.point.load.number,
                 "reasons": list(row.point.invalid_reasons),
             }
             for row in invalid
@@ -93,8 +93,8 @@ def _print(stored: StoredStudy, summary: dict[str, Any], front: tuple[PointRow, 
     if front:
         metric = stored.study.objectives[0].metric
         typer.echo(
-            f"best {metric}: {number_text(front[0].point.metrics.get(metric), 1)} at batch "
-            f"{front[0].point.batch_size} with "
+            f"best {metric}: {number_text(front[0].point.metrics.get(metric), 1)} at "
+            f"{front[0].point.load} with "
             f"{describe_configuration(front[0].launch.configuration)} ({_verdict(front[0])})"
         )
     if summary["n_open"]:
@@ -109,4 +109,4 @@ def _print_troubles(failures: list[tuple[Launch, Failed]], invalid: list[PointRo
         typer.echo(f"launch {launch.number} failed ({failed.kind}): {what}: {failed.message}")
     for row in invalid:
         reasons = "; ".join(row.point.invalid_reasons)
-        typer.echo(f"launch {row.launch.number} batch {row.point.batch_size} invalid: {reasons}")
+        typer.echo(f"launch {row.launch.number} {row.point.load} invalid: {reasons}")

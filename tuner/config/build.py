@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from objectives import CATALOGUE, Direction, Objective, Slo, nearest_metric
+from objectives import CATALOGUE, Direction, Load, LoadKind, Objective, Slo, nearest_metric
 from search_spaces.parameters import Choices, FloatRange, IntRange, Log2Range, Parameter
 from search_spaces.precision import PRECISIONS
 from search_spaces.rules import AtLeast, Forbid, Rule
@@ -21,8 +21,10 @@ from tuner.config.arguments import RESERVED, check_arguments
 from tuner.config.problems import Problems, nearest_of
 from tuner.config.schema import KINDS, ParameterSpec, StudySpec
 from tuner.config.study import Study, is_local, model_config_path
-from tuner.config.workload import longest
+from tuner.config.workload import SyntheticWorkload, TraceWorkload, longest
 from tuner.config.yaml_lines import read_yaml
+
+LOADS = tuple(kind.value for kind in LoadKind)
 
 
 def build_study(text: str, *, name: str, file: str) -> Study:
@@ -60,7 +62,7 @@ def build_study(text: str, *, name: str, file: str) -> Study:
         serve=check_arguments(spec, problems),
         env=spec.env,
         space=space,
-        batch_sizes=_ladder(spec, problems),
+        ladder=_ladder(spec, problems),
         methods=_methods(spec, problems),
         rules=_rules(spec, problems),
         workload=spec.workload,
@@ -74,6 +76,7 @@ def build_study(text: str, *, name: str, file: str) -> Study:
     )
     _check_level(spec, problems)
     _check_lengths(spec, problems)
+    _check_traffic(spec, problems)
     problems.raise_if_any()
     return study
 
@@ -83,7 +86,7 @@ def _space(spec: StudySpec, problems: Problems) -> SearchSpace:
     conditions: dict[str, When] = {}
     for name, entry in spec.parameters.items():
         path = ("parameters", name)
-        if name == BATCH_SIZE and entry.ladder is not None:
+        if name in LOADS and (entry.ladder is not None or name != BATCH_SIZE):
             continue
         parameter = _parameter(name, entry, problems)
         if parameter is None:
@@ -117,7 +120,7 @@ def _parameter(name: str, entry: ParameterSpec, problems: Problems) -> Parameter
         problems.add(path, f"give exactly one of {', '.join(KINDS)}")
         return None
     if entry.ladder is not None:
-        problems.add((*path, "ladder"), f"is for {BATCH_SIZE} alone: use choices")
+        problems.add((*path, "ladder"), f"is for {', '.join(LOADS)} alone: use choices")
         return None
     if entry.step is not None and entry.range is None:
         problems.add((*path, "step"), "goes with range alone")
@@ -205,24 +208,32 @@ def _methods(spec: StudySpec, problems: Problems) -> Mapping[str, Mapping[str, A
     return methods
 
 
-def _ladder(spec: StudySpec, problems: Problems) -> tuple[int, ...]:
-    entry = spec.parameters.get(BATCH_SIZE)
-    path = ("parameters", BATCH_SIZE)
-    if entry is None:
-        problems.add(("parameters",), f"{BATCH_SIZE} is missing: add e.g. ladder: [1, 2, 4, 8]")
+def _ladder(spec: StudySpec, problems: Problems) -> tuple[Load, ...]:
+    given = [kind for kind in LoadKind if kind in spec.parameters]
+    if len(given) != 1:
+        problems.add(
+            ("parameters",),
+            f"give exactly one of {', '.join(LOADS)}, e.g. batch_size: {{ladder: [1, 2, 4, 8]}}",
+        )
         return ()
+    (kind,) = given
+    entry, path = spec.parameters[kind], ("parameters", kind.value)
     if entry.ladder is None:
-        _check_proposed(entry, problems)
+        if kind is LoadKind.BATCH_SIZE:
+            _check_proposed(entry, problems)
+        else:
+            problems.add(path, "give a ladder, e.g. ladder: [1, 2, 4, 8]")
         return ()
     if not entry.ladder:
-        problems.add((*path, "ladder"), "is empty: give at least one batch size")
+        problems.add((*path, "ladder"), f"is empty: give at least one {kind}")
     if list(entry.ladder) != sorted(set(entry.ladder)):
         problems.add((*path, "ladder"), "must rise from step to step")
-    extra = [kind for kind in (*KINDS, "when", "step") if kind != "ladder"]
-    for kind in extra:
-        if getattr(entry, kind) is not None:
-            problems.add((*path, kind), "does not go with ladder: remove one of them")
-    return tuple(entry.ladder)
+    if kind is LoadKind.BATCH_SIZE and any(step != int(step) for step in entry.ladder):
+        problems.add((*path, "ladder"), "batch sizes are whole numbers from 1 up")
+    for key in (*KINDS, "when", "step"):
+        if key != "ladder" and getattr(entry, key) is not None:
+            problems.add((*path, key), "does not go with ladder: remove one of them")
+    return tuple(Load(kind=kind, value=step) for step in entry.ladder)
 
 
 def _check_proposed(entry: ParameterSpec, problems: Problems) -> None:
@@ -328,11 +339,14 @@ def _check_level(spec: StudySpec, problems: Problems) -> None:
 
 def _check_lengths(spec: StudySpec, problems: Problems) -> None:
     """A request longer than the context would be refused on every launch."""
-    limit = spec.serve.get("max_model_len")
-    parts = [longest(spec.workload.input_tokens), longest(spec.workload.output_tokens)]
+    limit, workload = spec.serve.get("max_model_len"), spec.workload
+    if not isinstance(workload, SyntheticWorkload):
+        return
+    parts = [longest(workload.input_tokens), longest(workload.output_tokens)]
     if not isinstance(limit, int) or isinstance(limit, bool):
         return
-    total = sum(part for part in parts if part is not None) + spec.workload.shared_prefix_tokens
+    per_turn = sum(part for part in parts if part is not None)
+    total = workload.turns * per_turn + workload.shared_prefix_tokens
     if total > limit:
         problems.add(
             ("workload",),
@@ -345,6 +359,25 @@ def _check_lengths(spec: StudySpec, problems: Problems) -> None:
                 ("workload", key),
                 f"is open-ended, but serve.max_model_len is {limit}: add max: N to it",
             )
+
+
+def _check_traffic(spec: StudySpec, problems: Problems) -> None:
+    is_closed = LoadKind.BATCH_SIZE in spec.parameters
+    if LoadKind.TRACE_SPEED in spec.parameters and not isinstance(spec.workload, TraceWorkload):
+        problems.add(
+            ("parameters", LoadKind.TRACE_SPEED.value),
+            f"replays a trace, but workload.kind is {spec.workload.kind}: give a trace",
+        )
+    if is_closed and spec.level.max_concurrency is not None:
+        problems.add(
+            ("level", "max_concurrency"),
+            "limits the requests in flight where arrivals decide how many there are; batch_size "
+            "says how many there are: remove it",
+        )
+    if LoadKind.REQUEST_RATE not in spec.parameters and spec.workload.burstiness != 1.0:
+        problems.add(
+            ("workload", "burstiness"), "is of the arrivals at a request_rate_per_s: remove it"
+        )
 
 
 def _attention_heads(model: str) -> int | None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tuner.config.schema import ParameterSpec, StudySpec
+from tuner.config.workload import WORKLOADS
 from tuner.config.yaml_lines import Path, dotted, line_of
 from tuner.errors import StudyFileError
 
@@ -25,6 +26,8 @@ _TYPES = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+
+_BRANCHES = {"int", "float", "str", "bool", "Lengths", "constrained-int"}
 
 
 @dataclass
@@ -95,7 +98,7 @@ def nearest_of(name: str, known: list[str]) -> str:
 
 
 def _is_branch(part: str) -> bool:
-    return part in {"int", "float", "str", "bool", "Lengths", "constrained-int"} or "[" in part
+    return part in WORKLOADS or part in _BRANCHES or "[" in part
 
 
 def _words(items: list[ErrorDetails], path: Path) -> str:
@@ -103,7 +106,12 @@ def _words(items: list[ErrorDetails], path: Path) -> str:
     item = next((each for each in items if each["type"] not in _TYPES), items[0])
     kind, given = item["type"], item.get("input")
     if kind == "extra_forbidden":
-        return f"unknown key: {nearest_of(str(path[-1]), _fields_at(path[:-1]))}"
+        return f"unknown key: {nearest_of(str(path[-1]), _fields_at(item['loc'][:-1]))}"
+    if kind == "union_tag_invalid":
+        name = str(given.get("kind")) if isinstance(given, dict) else str(given)
+        return f"unknown kind {name!r}: {nearest_of(name, [*WORKLOADS])}"
+    if kind == "union_tag_not_found":
+        return f"should be a mapping, not {_shown(given)}"
     if kind == "missing":
         return "is missing: add it"
     if kind in _TYPES:
@@ -120,11 +128,14 @@ def _shown(given: object) -> str:
     return "a list" if isinstance(given, list) else repr(given)
 
 
-def _fields_at(path: Path) -> list[str]:
-    """Names that a mapping at this place may have."""
+def _fields_at(location: Path) -> list[str]:
+    """Names that a mapping at this place may have; the place as pydantic gives it."""
     model: type[BaseModel] = StudySpec
-    for part in path:
+    for part in location:
         if isinstance(part, int):
+            continue
+        if _is_branch(part) and part not in model.model_fields:
+            model = WORKLOADS.get(part, model)
             continue
         info = model.model_fields.get(part)
         if info is None:

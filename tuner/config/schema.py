@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from tuner.config.workload import Positive, Strict, SyntheticWorkload
+from tuner.config.workload import (
+    ConversationsWorkload,
+    Positive,
+    Strict,
+    SyntheticWorkload,
+    TraceWorkload,
+)
 
 Value = bool | int | float | str
 # A field called ``float`` hides the type of that name from the annotations of its class.
@@ -29,7 +35,7 @@ class ParameterSpec(Strict):
     range: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
     log2: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
     float: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None
-    ladder: list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]] | None = None
+    ladder: list[Annotated[Number, Field(gt=0, le=MAX_BATCH_SIZE)]] | None = None
     step: Positive | None = None
     when: dict[str, Value | list[Value]] | None = None
     method: dict[str, Any] | None = None
@@ -50,6 +56,7 @@ class LevelSpec(Strict):
 
     A level ends once every percentile SLO is decided, at ``max_requests`` or after ``max_s``,
     whichever comes first, but not before ``min_requests``: a P99 needs a hundred.
+    ``max_concurrency`` limits the requests in flight where arrivals decide how many there are.
     """
 
     min_requests: Positive = 100
@@ -57,6 +64,7 @@ class LevelSpec(Strict):
     max_s: Seconds = 120.0
     warmup_requests: Annotated[int, Field(ge=0)] | None = None
     stall_s: Seconds = 60.0
+    max_concurrency: Positive | None = None
 
 
 class LaunchSpec(Strict):
@@ -94,6 +102,13 @@ class RuleSpec(Strict):
     forbid: dict[str, Value] | None = None
 
 
+def _workload_kind(value: object) -> object:
+    """Which workload a file means; ``synthetic`` if it does not say."""
+    if isinstance(value, dict):
+        return value.get("kind", "synthetic")
+    return getattr(value, "kind", None)
+
+
 class StudySpec(Strict):
     """A whole study file, version 1."""
 
@@ -103,7 +118,13 @@ class StudySpec(Strict):
     serve: dict[str, Any] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
     parameters: dict[str, ParameterSpec]
-    workload: SyntheticWorkload
+    workload: Annotated[
+        Annotated[SyntheticWorkload, Tag("synthetic")]
+        | Annotated[TraceWorkload, Tag("trace")]
+        | Annotated[ConversationsWorkload, Tag("sharegpt")]
+        | Annotated[ConversationsWorkload, Tag("jsonl")],
+        Discriminator(_workload_kind),
+    ]
     objectives: Annotated[list[ObjectiveSpec], Field(min_length=1)]
     slo: dict[str, float] = Field(default_factory=dict)
     rules: list[RuleSpec] = Field(default_factory=list)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from objectives import Objective, Slo
+from objectives import Load, Objective, Slo
 from search_spaces.configuration import Configuration, ParameterValue
 from search_spaces.rules import Machine, Rule, Violation, n_gpus_of, violations
 from search_spaces.serve_args import BATCH_SIZE, OFF, to_arguments, to_flags
 from search_spaces.space import SearchSpace
 from tuner.config.environment import public_env
 from tuner.config.schema import BudgetSpec, LaunchSpec, LevelSpec, SamplerSpec
-from tuner.config.workload import SyntheticWorkload
+from tuner.config.workload import AnyWorkload
 
 # What vLLM 0.32 takes when it is not told (vllm/engine/arg_utils.py, get_batch_defaults, for the
 # API server): the first trial is the nearest to it that the space holds.
@@ -73,7 +73,7 @@ class Study:
         serve: vLLM arguments of every launch, by underscore name.
         env: Environment variables of every launch.
         space: What the sampler varies.
-        batch_sizes: Load levels in ascending order; empty if the sampler proposes them.
+        ladder: Load levels in ascending order; empty if the sampler proposes the batch size.
         methods: Speculative configurations by name.
         rules: The file's own rules.
         workload: The traffic.
@@ -94,10 +94,10 @@ class Study:
     serve: Mapping[str, Any]
     env: Mapping[str, str]
     space: SearchSpace
-    batch_sizes: tuple[int, ...]
+    ladder: tuple[Load, ...]
     methods: Mapping[str, Mapping[str, Any]]
     rules: tuple[Rule, ...]
-    workload: SyntheticWorkload
+    workload: AnyWorkload
     objectives: tuple[Objective, ...]
     slos: tuple[Slo, ...]
     level: LevelSpec
@@ -131,20 +131,20 @@ class Study:
         """GPUs that a launch of the configuration takes; 0 on the CPU."""
         return n_gpus_of(self.flags(configuration)) if self.n_gpus else 0
 
-    def levels(self, configuration: Configuration) -> tuple[int, ...]:
-        """Batch sizes to measure on a launch, ascending.
+    def levels(self, configuration: Configuration) -> tuple[Load, ...]:
+        """What to measure on a launch, ascending.
 
-        Requests beyond the server's ``max_num_seqs`` only wait in its queue, so levels above it
-        are left out; the lowest one always stays.
+        Requests in flight beyond the server's ``max_num_seqs`` only wait in its queue, so batch
+        sizes above it are left out; the lowest one always stays.
         """
-        if not self.batch_sizes:
-            return (int(configuration[BATCH_SIZE]),)
+        if not self.ladder:
+            return (Load.batch(int(configuration[BATCH_SIZE])),)
         cap = self.flags(configuration).get("max_num_seqs")
         # A cap that is no number is vLLM's to refuse, when it starts.
         if not isinstance(cap, int):
-            return self.batch_sizes
-        fitting = tuple(size for size in self.batch_sizes if size <= cap)
-        return fitting or self.batch_sizes[:1]
+            return self.ladder
+        fitting = tuple(load for load in self.ladder if (load.batch_size or 0) <= cap)
+        return fitting or self.ladder[:1]
 
     def default_configuration(self) -> dict[str, ParameterValue]:
         """The configuration of the space that is nearest to vLLM's own defaults."""
@@ -161,13 +161,17 @@ class Study:
             "hardware": {"gpus": self.n_gpus},
             "serve": dict(self.serve),
             "env": public_env(self.env),
-            "parameters": self.space.describe() | {"ladder": list(self.batch_sizes)},
+            "parameters": self.space.describe() | {"ladder": self._ladder_words()},
             "methods": {name: dict(method) for name, method in self.methods.items()},
             "workload": self.workload.model_dump(mode="json"),
             "objectives": {o.metric: o.direction.value for o in self.objectives},
             "slo": {slo.metric: slo.limit for slo in self.slos},
             "confidence": self.confidence,
         }
+
+    def _ladder_words(self) -> str:
+        kind = f"{self.ladder[0].kind} " if self.ladder else ""
+        return kind + ", ".join(f"{load.number:g}" for load in self.ladder)
 
     def changes_since(self, stored: Mapping[str, Any]) -> list[str]:
         """Parts in which the study differs from a stored canonical form, in words."""

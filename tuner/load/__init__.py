@@ -4,10 +4,12 @@ Measures any OpenAI-compatible server; knows nothing of how it was started.
 """
 
 from tuner.load.client import Endpoint
-from tuner.load.level import LevelHooks, LevelPlan, LevelResult, StopReason, n_needed, run_level
-from tuner.load.prompts import PromptFactory, load_tokenizer
+from tuner.load.level import LevelHooks, LevelPlan, LevelResult, StopReason, run_level
+from tuner.load.prompts import load_tokenizer
 from tuner.load.requests import PreparedRequest, Session
-from tuner.load.validity import invalid_reasons
+from tuner.load.sources import SessionSource, open_source
+from tuner.load.traffic import check_arrivals, plan_traffic
+from tuner.load.validity import client_limits, invalid_reasons
 
 __all__ = [
     "Endpoint",
@@ -15,11 +17,14 @@ __all__ = [
     "LevelPlan",
     "LevelResult",
     "PreparedRequest",
-    "PromptFactory",
     "Session",
+    "SessionSource",
     "StopReason",
+    "check_arrivals",
+    "client_limits",
     "invalid_reasons",
     "load_tokenizer",
-    "n_needed",
+    "open_source",
+    "plan_traffic",
     "run_level",
 ]

@@ -1,20 +1,21 @@
-"""Requests of a synthetic workload, made before a level begins.
+"""Prompts of exact token counts, and the requests that carry them.
 
-Owns how a prompt of an exact token count is built and how the random streams are derived: the
-same workload, level and position always give the same bytes, different levels never the same
-prompt, so that a prefix cache has nothing to give away.
+Owns how a text of an exact token count is built and what a request's body says; which lengths are
+wanted, and in which sessions, is the workload's business.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from tuner.config.workload import Lengths, SyntheticWorkload
+from tuner.config.workload import Histogram, Lengths
 from tuner.errors import UsageError
 from tuner.load.requests import PreparedRequest
 
@@ -25,72 +26,94 @@ _MAX_ROUNDS = 8
 _BATCH = 256
 
 
-class PromptFactory:
-    """Builds requests with one model's tokenizer.
+class Text(NamedTuple):
+    """A text and its tokens, special tokens not counted."""
+
+    text: str
+    n_tok: int
+
+
+class PromptWriter:
+    """Writes texts and requests for one model.
 
     Args:
         tokenizer: The model's.
-        workload: Lengths, seed and endpoint.
+        api: ``completions`` or ``chat``.
 
     Raises:
         UsageError: The tokenizer has too few plain words to build prompts from.
     """
 
-    def __init__(self, tokenizer: Tokenizer, workload: SyntheticWorkload) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, api: str) -> None:
         self._tokenizer = tokenizer
-        self._workload = workload
+        self._path = PATHS[api]
+        self.is_chat = api == "chat"
         self._words = _plain_words(tokenizer)
-        self._is_chat = workload.api == "chat"
-        self._n_special = 0 if self._is_chat else len(tokenizer.encode("").ids)
+        self.n_special = 0 if self.is_chat else len(tokenizer.encode("").ids)
+        """Tokens that the server adds to a prompt by itself, such as a start token."""
 
-    def build(self, n: int, *, level: int, model: str) -> list[PreparedRequest]:
-        """Requests of one level.
+    def texts(self, counts: Sequence[int], rng: np.random.Generator) -> list[Text]:
+        """Texts of so many tokens each, special tokens not counted; at least one.
+
+        Texts that follow each other in one prompt keep their counts, since each begins a word.
+        """
+        written: list[Text] = []
+        for start in range(0, len(counts), _BATCH):
+            written += self._batch([max(1, n) for n in counts[start : start + _BATCH]], rng)
+        return written
+
+    def words(self, n: int, rng: np.random.Generator) -> list[str]:
+        """So many texts of one token each, which keep their counts when they are joined."""
+        return [self._words[i] for i in rng.integers(len(self._words), size=n).tolist()]
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens not counted."""
+        counts: list[int] = []
+        for start in range(0, len(texts), _BATCH):
+            part = list(texts[start : start + _BATCH])
+            encoded = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
+            counts += [len(item.ids) for item in encoded]
+        return counts
+
+    def request(
+        self,
+        prompt: str | Sequence[Mapping[str, str]],
+        *,
+        n_prompt_tok: int,
+        n_output_tok: int,
+        model: str,
+    ) -> PreparedRequest:
+        """A request that streams exactly so many tokens.
 
         Args:
-            n: How many.
-            level: Selects the random stream, e.g. the batch size.
+            prompt: A text, or the messages of a chat.
+            n_prompt_tok: Its tokens, see ``PreparedRequest``.
+            n_output_tok: Tokens to generate, whatever the model would like.
             model: The served model's name.
-
-        Returns:
-            ``n`` requests in the order in which they are to be sent.
         """
-        workload = self._workload
-        rng = np.random.default_rng([workload.seed, level])
-        n_in = draw_lengths(workload.input_tokens, n, rng)
-        n_out = draw_lengths(workload.output_tokens, n, rng)
-        prefix = self._shared_prefix()
-        n_words = [max(1, int(length) - self._n_special) for length in n_in]
-        texts: list[tuple[str, int]] = []
-        for start in range(0, n, _BATCH):
-            texts += self._texts(n_words[start : start + _BATCH], prefix, rng)
-        return [
-            self._request(text, n_tok, int(n_output), model)
-            for (text, n_tok), n_output in zip(texts, n_out, strict=True)
-        ]
+        body: dict[str, object] = {
+            "model": model,
+            "max_tokens": n_output_tok,
+            "min_tokens": n_output_tok,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        body["messages" if self.is_chat else "prompt"] = prompt
+        return PreparedRequest(
+            path=self._path,
+            body=json.dumps(body).encode(),
+            n_prompt_tok=n_prompt_tok,
+            n_output_tok=n_output_tok,
+        )
 
-    def _shared_prefix(self) -> str:
-        n_words = self._workload.shared_prefix_tokens
-        # A stream of its own, so that every level has the same prefix.
-        rng = np.random.default_rng([self._workload.seed])
-        return "".join(self._draw(n_words, rng))
-
-    def _draw(self, n_words: int, rng: np.random.Generator) -> list[str]:
-        return [self._words[i] for i in rng.integers(len(self._words), size=n_words).tolist()]
-
-    def _texts(
-        self, n_words: list[int], prefix: str, rng: np.random.Generator
-    ) -> list[tuple[str, int]]:
-        """Texts of the wanted token counts, corrected until the tokenizer agrees."""
-        n_prefix = self._workload.shared_prefix_tokens
-        picks = [self._draw(count, rng) for count in n_words]
-        wanted = [count + n_prefix + self._n_special for count in n_words]
+    def _batch(self, wanted: list[int], rng: np.random.Generator) -> list[Text]:
+        """Texts of the wanted counts, corrected until the tokenizer agrees."""
+        picks = [self.words(count, rng) for count in wanted]
         counts: list[int] = []
         for _ in range(_MAX_ROUNDS):
-            texts = [prefix + "".join(words) for words in picks]
-            encoded = self._tokenizer.encode_batch_fast(
-                texts, add_special_tokens=not self._is_chat
-            )
-            counts = [len(item.ids) for item in encoded]
+            counts = self.count(["".join(words) for words in picks])
             off = [have - want for have, want in zip(counts, wanted, strict=True)]
             if not any(off):
                 break
@@ -98,29 +121,8 @@ class PromptFactory:
                 if surplus > 0:
                     del words[max(1, len(words) - surplus) :]
                 elif surplus < 0:
-                    words.extend(self._draw(-surplus, rng))
-        return list(zip((prefix + "".join(words) for words in picks), counts, strict=True))
-
-    def _request(self, text: str, n_tok: int, n_output: int, model: str) -> PreparedRequest:
-        body: dict[str, object] = {
-            "model": model,
-            "max_tokens": n_output,
-            "min_tokens": n_output,
-            "ignore_eos": True,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if self._is_chat:
-            body["messages"] = [{"role": "user", "content": text}]
-        else:
-            body["prompt"] = text
-        return PreparedRequest(
-            path=PATHS[self._workload.api],
-            body=json.dumps(body).encode(),
-            n_prompt_tok=n_tok,
-            n_output_tok=n_output,
-        )
+                    words.extend(self.words(-surplus, rng))
+        return [Text("".join(words), n) for words, n in zip(picks, counts, strict=True)]
 
 
 def load_tokenizer(model: str) -> Tokenizer:
@@ -158,11 +160,24 @@ def draw_lengths(
         return np.full(n, lengths, dtype=np.int64)
     if lengths.uniform is not None:
         drawn = rng.integers(lengths.uniform[0], lengths.uniform[1] + 1, n).astype(np.float64)
+    elif lengths.histogram is not None:
+        drawn = _draw_histogram(lengths.histogram, n, rng)
     else:
         median, sigma = lengths.lognormal or (1.0, 1.0)
         drawn = rng.lognormal(math.log(median), sigma, n)
     clipped = np.clip(np.rint(drawn), lengths.min, lengths.max or np.inf)
     return clipped.astype(np.int64)
+
+
+def _draw_histogram(
+    histogram: Histogram, n: int, rng: np.random.Generator
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Evenly within each bucket, which is all that a histogram knows."""
+    upper = np.asarray(histogram.upper)
+    lower = np.concatenate(([0], upper[:-1])) + 1
+    share = np.asarray(histogram.counts) / sum(histogram.counts)
+    bucket = rng.choice(len(upper), size=n, p=share)
+    return rng.integers(lower[bucket], upper[bucket] + 1).astype(np.float64)
 
 
 def _plain_words(tokenizer: Tokenizer) -> list[str]:

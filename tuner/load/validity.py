@@ -20,15 +20,21 @@ MAX_LATE_SEND_P99_MS = 50.0
 # too short. A level of under two seconds has no P99 of it, so a limit holds at P90 as well.
 MAX_LAG_P99_MS = 25.0
 MAX_LAG_P90_MS = 10.0
+# Prompts that share nothing may still share a start token and a chat template.
+MAX_STALE_HIT_FRAC = 0.1
 
 
-def invalid_reasons(result: LevelResult, *, expected_model_is_serving: bool) -> tuple[str, ...]:
+def invalid_reasons(
+    result: LevelResult, *, expected_model_is_serving: bool, stale_hit_frac: float | None = None
+) -> tuple[str, ...]:
     """Everything that speaks against a level.
 
     Args:
         result: The level.
         expected_model_is_serving: Whether, after the level, the port still belonged to the
             server that was launched and it still generated a token.
+        stale_hit_frac: Share of the prompt tokens that a prefix cache had, of a workload whose
+            prompts share nothing; ``None`` if that is not known or prompts do share.
 
     Returns:
         Reasons in words; empty for a valid level. Errors of requests are none: they count in
@@ -43,7 +49,12 @@ def invalid_reasons(result: LevelResult, *, expected_model_is_serving: bool) -> 
         reasons.append("no request was measured")
     if not expected_model_is_serving:
         reasons.append("after the level, the server launched did not answer any more")
-    return (*reasons, *_wrong_lengths(result.measured), *_client_limits(result.client))
+    if stale_hit_frac is not None and stale_hit_frac > MAX_STALE_HIT_FRAC:
+        reasons.append(
+            f"{stale_hit_frac:.0%} of the prompt tokens came from the prefix cache, although no "
+            "prompt is like another"
+        )
+    return (*reasons, *_wrong_lengths(result.measured), *client_limits(result.client))
 
 
 def _wrong_lengths(measured: Sequence[RequestRecord]) -> list[str]:
@@ -58,7 +69,8 @@ def _wrong_lengths(measured: Sequence[RequestRecord]) -> list[str]:
     return reasons
 
 
-def _client_limits(client: ClientStats) -> list[str]:
+def client_limits(client: ClientStats) -> list[str]:
+    """In what way the client was too slow to be believed; empty if it was not."""
     reasons = []
     if client.cpu_frac > MAX_CLIENT_CPU_FRAC:
         reasons.append(

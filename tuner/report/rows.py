@@ -66,7 +66,7 @@ class PointRow:
         return {
             "launch": self.launch.number,
             "configuration": dict(self.launch.configuration),
-            "batch_size": self.point.batch_size,
+            self.point.load.kind.value: self.point.load.number,
             "metrics": {name: json_number(self.point.metrics.get(name)) for name in names},
             "bounds": {
                 name: [json_number(low), json_number(high)]
@@ -81,6 +81,7 @@ class PointRow:
             "feasible": self.evaluation.is_within,
             "pareto": self.is_on_front,
             "invalid_reasons": list(self.point.invalid_reasons),
+            "limited_by": self.point.limited_by,
             "mlflow_run_id": self.run_id,
             "command": list(self.launch.command),
             "env": dict(self.launch.env),

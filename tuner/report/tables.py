@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 
-from objectives import CATALOGUE, Slo, Verdict, bound_metrics
+from objectives import CATALOGUE, LoadKind, Slo, Verdict, bound_metrics
 from tuner.config import Study
 from tuner.report.rows import (
     PointRow,
@@ -26,6 +26,11 @@ _LATENCIES = {
 }
 # The error share is told by the SLOs column: it is 0 or fails nearly every limit.
 _TOLD = {*_RATES, *_LATENCIES, "error_frac"}
+_LOAD_HEADERS = {
+    LoadKind.BATCH_SIZE: "batch",
+    LoadKind.REQUEST_RATE: "req/s",
+    LoadKind.TRACE_SPEED: "trace x",
+}
 _VERDICTS = {
     Verdict.FEASIBLE: "met",
     Verdict.UNDECIDED: "open",
@@ -53,7 +58,7 @@ def pareto_table(rows: Sequence[PointRow], study: Study) -> str:
         (
             "#",
             *(header for header, _ in rates.values()),
-            "batch",
+            _load_header(rows),
             *(header for header, _ in others.values()),
             "n",
             "SLOs",
@@ -68,7 +73,7 @@ def pareto_table(rows: Sequence[PointRow], study: Study) -> str:
             (
                 str(number),
                 *(number_text(metric(name), digits) for name, (_, digits) in rates.items()),
-                str(row.point.batch_size),
+                f"{row.point.load.number:g}",
                 *(number_text(metric(name), digits) for name, (_, digits) in others.items()),
                 number_text(metric("n_requests"), 0),
                 verdict if row.point.is_valid else "invalid",
@@ -83,12 +88,18 @@ def _digits(name: str) -> int:
     return 2 if CATALOGUE[name].unit else 4
 
 
+def _load_header(rows: Sequence[PointRow]) -> str:
+    """All points of a study have one kind of load."""
+    kind = rows[0].point.load.kind if rows else LoadKind.BATCH_SIZE
+    return _LOAD_HEADERS[kind]
+
+
 def misses_table(rows: Sequence[PointRow], slos: Sequence[Slo]) -> str:
     """Rows with what each misses, for when nothing is feasible."""
-    lines = [("batch", "tok/s", "configuration", "misses")]
+    lines = [(_load_header(rows), "tok/s", "configuration", "misses")]
     lines += [
         (
-            str(row.point.batch_size),
+            f"{row.point.load.number:g}",
             number_text(row.point.metrics.get("output_tok_per_s"), 1),
             describe_configuration(row.launch.configuration),
             describe_misses(row, slos),
@@ -107,7 +118,8 @@ def pareto_csv(rows: Sequence[PointRow]) -> str:
     bounded = list(dict.fromkeys(name for item in bounds for name in item))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    fixed = ("launch", "batch_size", "feasible", "verdict", "pareto", "mlflow_run_id")
+    kinds = dict.fromkeys(row.point.load.kind.value for row in rows) or [LoadKind.BATCH_SIZE]
+    fixed = ("launch", *kinds, "feasible", "verdict", "limited_by", "pareto", "mlflow_run_id")
     writer.writerow([*fixed, *parameters, *metrics, *bounded])
     for item, bound in zip(dicts, bounds, strict=True):
         writer.writerow(

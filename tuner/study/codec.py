@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from objectives import Load, LoadKind
 from objectives.operating_point import Exceedance, OperatingPoint
 from tuner.trial import Failed, FailureKind, Phase
 
@@ -34,7 +35,7 @@ def decode_number(value: float | str | None) -> float | None:
 def encode_point(point: OperatingPoint) -> dict[str, Any]:
     """One operating point as a JSON object."""
     return {
-        "batch_size": point.batch_size,
+        "load": [point.load.kind.value, point.load.number],
         "metrics": {name: encode_number(value) for name, value in point.metrics.items()},
         "exceedances": {
             name: [seen.n_over, seen.n_total, seen.design_effect, seen.is_long_enough]
@@ -42,6 +43,7 @@ def encode_point(point: OperatingPoint) -> dict[str, Any]:
         },
         "bounds": {name: list(map(encode_number, pair)) for name, pair in point.bounds.items()},
         "invalid_reasons": list(point.invalid_reasons),
+        "limited_by": point.limited_by,
         "is_partial": point.is_partial,
     }
 
@@ -49,7 +51,7 @@ def encode_point(point: OperatingPoint) -> dict[str, Any]:
 def decode_point(stored: dict[str, Any]) -> OperatingPoint:
     """The inverse of ``encode_point``."""
     return OperatingPoint(
-        batch_size=stored["batch_size"],
+        load=Load(kind=LoadKind(stored["load"][0]), value=stored["load"][1]),
         metrics={name: decode_number(value) for name, value in stored["metrics"].items()},
         exceedances={
             name: Exceedance(
@@ -63,6 +65,7 @@ def decode_point(stored: dict[str, Any]) -> OperatingPoint:
             for name, (low, high) in stored.get("bounds", {}).items()
         },
         invalid_reasons=tuple(stored["invalid_reasons"]),
+        limited_by=stored["limited_by"],
         is_partial=stored["is_partial"],
     )
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from optuna.trial import Trial
 
-from objectives import Evaluation, OperatingPoint, RequestRecord, evaluate, pareto_front
+from objectives import Evaluation, Load, OperatingPoint, RequestRecord, evaluate, pareto_front
 from tuner.config import Study, public_env
 from tuner.errors import UnreachableError
 from tuner.study.ledger import Ledger, LoggedRuns
@@ -71,9 +71,9 @@ class Recording:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def records_file(self, number: int, batch_size: int) -> Path:
+    def records_file(self, number: int, load: Load) -> Path:
         """The file of a point's request records."""
-        return self.folder(number) / f"requests-batch-{batch_size:03d}.csv.gz"
+        return self.folder(number) / f"requests-{load.slug}.csv.gz"
 
     def catch_up(self) -> None:
         """Log everything that MLflow lacks, and mark the front there."""
@@ -116,7 +116,7 @@ class Recording:
         run_id = runs.run_id or ""
         for point in launch.points[len(runs.point_run_ids) :]:
             evaluation = evaluate(point, self.study.slos, confidence=self.study.confidence)
-            records = self.records_file(launch.number, point.batch_size)
+            records = self.records_file(launch.number, point.load)
             nested = self._tracker.log_point(run_id, launch, point, evaluation, records)
             runs = self._save(launch, replace(runs, point_run_ids=(*runs.point_run_ids, nested)))
         if not launch.is_open:
@@ -182,7 +182,7 @@ class LaunchRecorder:
     ) -> None:
         """Keep a finished point, whatever happens next."""
         self._recording.ledger.add_point(self._trial, len(self.launch.points), point)
-        file = self._recording.records_file(self.launch.number, point.batch_size)
+        file = self._recording.records_file(self.launch.number, point.load)
         write_records(file, records)
         self.launch = replace(self.launch, points=(*self.launch.points, point))
         self._recording.sync(self.launch)

@@ -58,7 +58,7 @@ def launch_name(launch: Launch) -> str:
 
 def point_name(launch: Launch, point: OperatingPoint) -> str:
     """A name that stays clear where points of several launches are compared."""
-    return f"launch-{launch.number:04d} batch-{point.batch_size:03d}"
+    return f"launch-{launch.number:04d} {point.load.slug}"
 
 
 def identity_tags(study: str, launch: Launch) -> dict[str, str]:
@@ -108,6 +108,8 @@ def point_tags(launch: Launch, point: OperatingPoint, evaluation: Evaluation) ->
     infinite = non_finite(point_metrics(point, evaluation))
     if infinite:
         tags["non_finite_metrics"] = infinite
+    if point.limited_by is not None:
+        tags["limited_by"] = point.limited_by
     if point.invalid_reasons:
         tags["invalid_reasons"] = "; ".join(point.invalid_reasons)
     return tags
@@ -156,7 +158,7 @@ def _configuration_tags(configuration: Configuration) -> dict[str, str]:
 
 
 def _point_note(point: OperatingPoint, evaluation: Evaluation) -> str:
-    lines = [f"Batch size {point.batch_size}: **{evaluation.verdict.value}**."]
+    lines = [f"{str(point.load).capitalize()}: **{evaluation.verdict.value}**."]
     for name, slack in evaluation.slacks.items():
         value = point.metrics.get(name)
         if slack is None or value is None:

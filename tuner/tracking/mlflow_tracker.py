@@ -130,13 +130,13 @@ class MlflowTracker:
                 self._attach(nested_id, records_file)
             self._log(
                 nested_id,
-                params={**launch.configuration, "batch_size": point.batch_size},
+                params={**launch.configuration, point.load.kind.value: point.load.number},
                 metrics=entries.finite(entries.point_metrics(point, evaluation)),
                 tags=entries.point_tags(launch, point, evaluation),
             )
             with self._unless_gone(run_id):
                 series = entries.finite(entries.series(point))
-                self._log(run_id, metrics=series, step=point.batch_size)
+                self._log(run_id, metrics=series, step=point.load.step)
             self._client.set_terminated(nested_id, "FINISHED")
         return nested_id
 

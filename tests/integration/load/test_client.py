@@ -8,14 +8,15 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from objectives import RequestRecord
+from tuner.load.arrivals import Closed
 from tuner.load.client import Endpoint, StreamingClient
-from tuner.load.level import LevelHooks, LevelPlan, StopReason, run_level
-from tuner.load.prompts import PreparedRequest
+from tuner.load.level import LevelHooks, LevelPlan, LevelResult, StopReason, run_level
+from tuner.load.requests import PreparedRequest, Session
 
 Script = Callable[[], AsyncIterator[bytes]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -167,11 +168,16 @@ def test_a_stall_fails_after_its_time_and_keeps_the_first_token() -> None:
     assert record.ttft_s is not None
 
 
-def plan(**changes: float) -> LevelPlan:
-    usual = LevelPlan(
-        max_concurrency=3, n_warmup=0, min_requests=5, max_requests=20, max_s=30, stall_s=5
-    )
-    return replace(usual, **changes)
+def plan(**changes: object) -> LevelPlan:
+    usual: dict[str, Any] = {
+        "arrivals": Closed(max_concurrency=3),
+        "n_warmup": 0,
+        "min_requests": 5,
+        "max_requests": 20,
+        "max_s": 30,
+        "stall_s": 5,
+    }
+    return LevelPlan(**(usual | changes))
 
 
 async def quick() -> AsyncIterator[bytes]:
@@ -182,9 +188,9 @@ async def quick() -> AsyncIterator[bytes]:
     yield END
 
 
-def level(server: Mock, hooks: LevelHooks | None = None, **changes: float):
+def level(server: Mock, hooks: LevelHooks | None = None, **changes: object) -> LevelResult:
     endpoint = Endpoint(base_url=f"http://127.0.0.1:{server.port}", model="m")
-    return run_level(endpoint, [REQUEST] * 30, plan(**changes), hooks)
+    return run_level(endpoint, [Session(turns=(REQUEST,))] * 30, plan(**changes), hooks)
 
 
 def test_a_level_measures_exactly_its_requests_after_the_start_burst() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import optuna
 import psutil
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tests.integration.study.conftest import FAKE, all_points, command, servers, tune
 
 pytestmark = pytest.mark.timeout(180)
-FAKE = Path(__file__).parents[2] / "fakes" / "fake_vllm.py"
 STUDY = """
 version: 1
 model: ./model
@@ -35,19 +35,6 @@ budget: {{launches: 4}}
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "search_spaces").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
-    words = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrst"]
-    vocabulary = {word: index for index, word in enumerate(words)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="bal"))  # noqa: S106 - a token
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
-    return tmp_path
-
-
 def write_study(
     folder: Path, *, tpot_ms: float = 0.5, tpot_limit_ms: float = 5000, env: str = ""
 ) -> None:
@@ -61,29 +48,9 @@ def write_study(
     (folder / "search_spaces" / "s.yaml").write_text(text, encoding="utf-8")
 
 
-def command(*words: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("tune")), *words]
-
-
-def tune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, check=False)
-
-
 def status(folder: Path) -> dict[str, object]:
     answer: dict[str, object] = json.loads(tune(folder, "status", "-s", "s", "--json").stdout)
     return answer
-
-
-def servers(folder: Path) -> list[int]:
-    """Processes of a fake server that was started for this folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if str(FAKE) in process.cmdline() and Path(process.cwd()) == folder:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
 
 
 def stored_states(folder: Path) -> list[str]:
@@ -139,6 +106,7 @@ def test_a_command_of_a_row_is_printed_as_it_was_run(folder: Path) -> None:
     assert "serve ./model" in shown.stdout
     assert "--max-num-seqs 8" in shown.stdout
     assert "--port" not in shown.stdout
+    assert "VLLM_SERVER_DEV_MODE" not in shown.stdout
     assert "--served-model-name" not in shown.stdout
     assert tune(folder, "pareto", "-s", "s", "--command", "9").returncode == 2
     table = tune(folder, "pareto", "-s", "s", "--csv").stdout.splitlines()
@@ -198,7 +166,7 @@ def test_a_lower_limit_that_a_small_batch_misses_does_not_end_the_climb(folder: 
     text = file.read_text().replace("slo: {", "slo: {output_tok_per_s: 1000000000, ")
     file.write_text(text, encoding="utf-8")
     assert tune(folder, "start", "-s", "s", "--launches", "1").returncode == 4
-    points = json.loads(tune(folder, "pareto", "-s", "s", "--all", "--json").stdout)["points"]
+    points = all_points(folder)
     assert [(p["batch_size"], p["verdict"]) for p in points] == [
         (1, "infeasible"),
         (4, "infeasible"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from objectives import Evaluation, OperatingPoint, Verdict
+from objectives import Evaluation, Load, OperatingPoint, Verdict
 from tuner.tracking import MlflowTracker
 from tuner.trial import Launch
 
@@ -20,7 +20,7 @@ def measured(
 ) -> tuple[OperatingPoint, Evaluation]:
     """A point whose throughput is a hundred times its batch size, and its evaluation."""
     values = {"output_tok_per_s": 100.0 * batch_size, "p99_tpot_ms": 10.0 + batch_size}
-    point = OperatingPoint(batch_size=batch_size, metrics=metrics or values)
+    point = OperatingPoint(load=Load.batch(batch_size), metrics=metrics or values)
     evaluation = Evaluation(
         slacks={"p99_tpot_ms": -0.5}, verdict=Verdict.FEASIBLE, is_within=True, undecided=()
     )

@@ -176,7 +176,7 @@ def test_the_error_carries_file_key_line_and_exit_status():
         # Batch sizes.
         (
             good(batch_size="  batch_size: {ladder: []}"),
-            ":6: parameters.batch_size.ladder: is empty: give at least one batch size",
+            ":6: parameters.batch_size.ladder: is empty: give at least one batch_size",
         ),
         (
             good(batch_size="  batch_size: {ladder: [1, 4, 2]}"),
@@ -198,10 +198,54 @@ def test_the_error_carries_file_key_line_and_exit_status():
             good(batch_size="  batch_size: {float: [1, 2]}"),
             ":6: parameters.batch_size.float: batch sizes are whole numbers",
         ),
-        (good(batch_size=""), ":5: parameters: batch_size is missing: add e.g. ladder"),
+        (
+            good(batch_size=""),
+            ":5: parameters: give exactly one of batch_size, request_rate",
+        ),
         (
             good(max_num_seqs="  max_num_seqs: {ladder: [1, 2]}"),
-            ":7: parameters.max_num_seqs.ladder: is for batch_size alone: use choices",
+            ":7: parameters.max_num_seqs.ladder: is for batch_size, request_rate",
+        ),
+        # Loads and the traffic that they need.
+        (
+            good(batch_size="  batch_size: {ladder: [1]}\n  request_rate_per_s: {ladder: [1]}"),
+            ":5: parameters: give exactly one of batch_size, request_rate",
+        ),
+        (
+            good(batch_size="  batch_size: {ladder: [1, 2.5]}"),
+            ":6: parameters.batch_size.ladder: batch sizes are whole numbers from 1 up",
+        ),
+        (
+            good(batch_size="  request_rate_per_s: {choices: [1, 2]}"),
+            ":6: parameters.request_rate_per_s: give a ladder",
+        ),
+        (
+            good(batch_size="  trace_speed: {ladder: [1, 2]}"),
+            ":6: parameters.trace_speed: replays a trace, but workload.kind is synthetic",
+        ),
+        (
+            good(level="level: {max_concurrency: 4}"),
+            ":14: level.max_concurrency: limits the requests in flight where arrivals decide",
+        ),
+        (
+            good(workload="workload: {input_tokens: 9, burstiness: 0.5}"),
+            ":9: workload.burstiness: is of the arrivals at a request_rate_per_s: remove it",
+        ),
+        (
+            good(workload="workload: {kind: tracer, file: x.csv}"),
+            ":9: workload: unknown kind 'tracer': did you mean 'trace'?",
+        ),
+        (
+            good(workload="workload: {kind: trace, fiel: x.csv, file: x.csv}"),
+            ":9: workload.fiel: unknown key: did you mean 'file'?",
+        ),
+        (good(workload="workload: {kind: jsonl}"), ":9: workload.file: is missing: add it"),
+        (good(workload="workload: 3"), ":9: workload: should be a mapping, not 3"),
+        (
+            good(
+                workload="workload: {input_tokens: {histogram: {upper: [4, 2], counts: [1, 1]}}}"
+            ),
+            ":9: workload.input_tokens.histogram: upper must rise from bucket to bucket",
         ),
         # Precision.
         (

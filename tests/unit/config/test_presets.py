@@ -31,7 +31,7 @@ def test_the_demo_is_for_two_cores_and_a_small_model(tmp_path):
     assert Path(study.file).is_file()
     assert study.model == "./mlruns/demo-model/target"
     assert study.is_model_local
-    assert study.batch_sizes == (1, 2, 4, 8, 16)
+    assert [load.batch_size for load in study.ladder] == [1, 2, 4, 8, 16]
     parameters = study.space.parameters
     assert parameters["precision"] == Choices(("bf16", "fp16", "fp32", "int8"))
     assert isinstance(parameters["max_num_seqs"], Log2Range)
@@ -50,7 +50,7 @@ def test_chat_70b_is_for_eight_gpus(tmp_path):
     assert study.n_gpus == 8
     assert study.model == "meta-llama/Llama-3.1-70B-Instruct"
     assert not study.is_model_local
-    assert study.batch_sizes == (1, 2, 4, 8, 16, 32, 64, 128)
+    assert [load.batch_size for load in study.ladder] == [1, 2, 4, 8, 16, 32, 64, 128]
     parameters = study.space.parameters
     assert parameters["tensor_parallel_size"] == Choices((2, 4, 8))
     assert parameters["precision"] == Choices(("bf16", "fp8", "fp8-kv8"))

@@ -7,6 +7,10 @@ import pytest
 from tests.unit.config.studies import GOOD, build, good
 
 
+def batch_sizes(levels):
+    return tuple(load.batch_size for load in levels)
+
+
 def with_parameters(text):
     return build(good(max_num_seqs=text))
 
@@ -17,31 +21,31 @@ def with_parameters(text):
 )
 def test_levels_above_the_servers_cap_are_left_out(max_num_seqs, levels):
     study = with_parameters("  max_num_seqs: {range: [1, 512]}")
-    assert study.levels({"max_num_seqs": max_num_seqs, "precision": "bf16"}) == levels
+    assert batch_sizes(study.levels({"max_num_seqs": max_num_seqs, "precision": "bf16"})) == levels
 
 
 def test_the_lowest_level_always_stays():
     study = build(good(batch_size="  batch_size: {ladder: [8, 16]}"))
-    assert study.levels({"max_num_seqs": 2, "precision": "bf16"}) == (8,)
+    assert batch_sizes(study.levels({"max_num_seqs": 2, "precision": "bf16"})) == (8,)
 
 
 def test_a_fixed_cap_counts_as_well_as_a_varied_one():
     text = good(serve="serve: {max_num_seqs: 2}", max_num_seqs="  block_size: {choices: [16]}")
-    assert build(text).levels({"block_size": 16, "precision": "bf16"}) == (1, 2)
+    assert batch_sizes(build(text).levels({"block_size": 16, "precision": "bf16"})) == (1, 2)
 
 
 @pytest.mark.parametrize("cap", ["null", "many", "2.5"])
 def test_a_cap_that_is_no_whole_number_leaves_all_levels(cap):
     serve = f"serve: {{max_num_seqs: {cap}}}"
     study = build(good(serve=serve, max_num_seqs="  block_size: {choices: [16]}"))
-    assert study.levels({"block_size": 16, "precision": "bf16"}) == (1, 2, 4)
+    assert batch_sizes(study.levels({"block_size": 16, "precision": "bf16"})) == (1, 2, 4)
 
 
 def test_a_proposed_batch_size_is_the_only_level():
     study = build(good(batch_size="  batch_size: {log2: [1, 64]}"))
     configuration = {"batch_size": 32, "max_num_seqs": 16, "precision": "bf16"}
-    assert study.batch_sizes == ()
-    assert study.levels(configuration) == (32,)
+    assert study.ladder == ()
+    assert batch_sizes(study.levels(configuration)) == (32,)
     assert "--batch-size" not in study.arguments(configuration)
 
 
@@ -205,7 +209,7 @@ def test_budget_level_launch_and_sampler_may_change(line):
         ),
         (
             {"batch_size": "  batch_size: {ladder: [1, 2]}"},
-            "parameters.ladder was [1, 2, 4] and is now [1, 2]",
+            "parameters.ladder was batch_size 1, 2, 4 and is now batch_size 1, 2",
         ),
         (
             {"workload": "workload: {input_tokens: 33, output_tokens: 12}"},

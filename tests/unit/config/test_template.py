@@ -27,7 +27,7 @@ def test_the_file_is_a_study_that_can_start(n_gpus):
     study = read_back("org/model", n_gpus)
     assert study.model == "org/model"
     assert study.violations(study.default_configuration()) == []
-    assert study.batch_sizes == (1, 2, 4, 8, 16, 32, 64)
+    assert [load.batch_size for load in study.ladder] == [1, 2, 4, 8, 16, 32, 64]
     assert {slo.metric for slo in study.slos} == {"p99_ttft_ms", "p99_tpot_ms", "error_frac"}
 
 

@@ -2,38 +2,35 @@
 
 import itertools
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models
 
-from tuner.config.workload import Lengths, SyntheticWorkload
+from tuner.config.workload import Histogram, Lengths, SyntheticWorkload
 from tuner.errors import UsageError
-from tuner.load.prompts import PromptFactory, draw_lengths
+from tuner.load.prompts import PromptWriter, draw_lengths
 from tuner.load.requests import PreparedRequest
+from tuner.load.synthetic import SyntheticSource
 
 N = 300  # More than one batch of the tokenizer.
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    """A byte-level BPE tokenizer with a start token, as Llama's has."""
-    letters = np.random.default_rng(0).choice(list("abcdefgh"), (400, 4))
-    words = ["".join(word) for word in letters]
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trained.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=2000, special_tokens=["<s>"], show_progress=False)
-    trained.train_from_iterator([" ".join(words)] * 3, trainer)
-    trained.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", trained.token_to_id("<s>"))]
-    )
-    return trained
 
 
 def workload(**changes: object) -> SyntheticWorkload:
     values = {"kind": "synthetic", "input_tokens": 20, "output_tokens": 5} | changes
     return SyntheticWorkload.model_validate(values)
+
+
+def build(
+    tokenizer: Tokenizer, n: int = N, *, level: int = 1, model: str = "m", **changes: object
+) -> list[PreparedRequest]:
+    """All requests of a level, session by session."""
+    spec = workload(**changes)
+    source = SyntheticSource(spec, PromptWriter(tokenizer, api=spec.api))
+    return [
+        turn for session in source.build(n, level=level, model=model) for turn in session.turns
+    ]
 
 
 def prompts(requests: list[PreparedRequest]) -> list[str]:
@@ -44,9 +41,7 @@ def test_a_prompt_has_as_many_tokens_as_asked_for_the_start_token_included(
     tokenizer: Tokenizer,
 ) -> None:
     lengths = {"uniform": [3, 60]}
-    requests = PromptFactory(tokenizer, workload(input_tokens=lengths)).build(
-        N, level=1, model="m"
-    )
+    requests = build(tokenizer, input_tokens=lengths)
     n_tok = [len(tokenizer.encode(prompt).ids) for prompt in prompts(requests)]
     assert n_tok == [request.n_prompt_tok for request in requests]
     assert len(requests) == N
@@ -55,7 +50,7 @@ def test_a_prompt_has_as_many_tokens_as_asked_for_the_start_token_included(
 
 
 def test_a_chat_message_is_counted_without_the_start_token(tokenizer: Tokenizer) -> None:
-    (request,) = PromptFactory(tokenizer, workload(api="chat")).build(1, level=1, model="m")
+    (request,) = build(tokenizer, 1, api="chat")
     (message,) = json.loads(request.body)["messages"]
     n_tok = len(tokenizer.encode(message["content"], add_special_tokens=False).ids)
     assert (request.path, message["role"], n_tok) == ("/v1/chat/completions", "user", 20)
@@ -64,7 +59,7 @@ def test_a_chat_message_is_counted_without_the_start_token(tokenizer: Tokenizer)
 def test_a_request_asks_for_exactly_its_tokens_as_a_stream_with_usage(
     tokenizer: Tokenizer,
 ) -> None:
-    (request,) = PromptFactory(tokenizer, workload()).build(1, level=1, model="served")
+    (request,) = build(tokenizer, 1, model="served")
     body = json.loads(request.body)
     assert request.path == "/v1/completions"
     assert request.n_output_tok == 5
@@ -81,10 +76,7 @@ def test_a_request_asks_for_exactly_its_tokens_as_a_stream_with_usage(
 
 
 def test_the_same_seed_and_level_give_the_same_bytes(tokenizer: Tokenizer) -> None:
-    first, second = (
-        PromptFactory(tokenizer, workload()).build(N, level=4, model="m") for _ in range(2)
-    )
-    assert first == second
+    assert build(tokenizer, level=4) == build(tokenizer, level=4)
 
 
 def test_no_prompt_begins_like_another_whatever_its_level_or_seed(tokenizer: Tokenizer) -> None:
@@ -92,19 +84,16 @@ def test_no_prompt_begins_like_another_whatever_its_level_or_seed(tokenizer: Tok
     starts = [
         tuple(tokenizer.encode(prompt).ids[:16])
         for level, seed in itertools.product((1, 2), (0, 1))
-        for prompt in prompts(
-            PromptFactory(tokenizer, workload(seed=seed)).build(N, level=level, model="m")
-        )
+        for prompt in prompts(build(tokenizer, level=level, seed=seed))
     ]
     assert len(set(starts)) == 4 * N
 
 
 def test_a_shared_prefix_is_the_same_in_every_request_and_level(tokenizer: Tokenizer) -> None:
-    factory = PromptFactory(tokenizer, workload(shared_prefix_tokens=32))
     ids = [
         tokenizer.encode(prompt).ids
         for level in (1, 2)
-        for prompt in prompts(factory.build(20, level=level, model="m"))
+        for prompt in prompts(build(tokenizer, 20, level=level, shared_prefix_tokens=32))
     ]
     assert {len(tokens) for tokens in ids} == {32 + 20}
     assert len({tuple(tokens[: 1 + 32]) for tokens in ids}) == 1
@@ -114,7 +103,7 @@ def test_a_shared_prefix_is_the_same_in_every_request_and_level(tokenizer: Token
 def test_a_tokenizer_without_plain_words_is_refused() -> None:
     bare = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))  # noqa: S106 - no secret
     with pytest.raises(UsageError, match="plain words of one token"):
-        PromptFactory(bare, workload())
+        PromptWriter(bare, api="completions")
 
 
 def test_lognormal_lengths_have_their_median_and_stay_in_their_bounds() -> None:
@@ -125,3 +114,50 @@ def test_lognormal_lengths_have_their_median_and_stay_in_their_bounds() -> None:
     # P(ln(300/100) / 0.5 < z) = 1.4 % is clipped to the maximum, 3.3 % to the minimum.
     assert np.mean(drawn == 300) == pytest.approx(0.014, abs=0.003)
     assert np.mean(drawn == 40) == pytest.approx(0.033, abs=0.005)
+
+
+def test_some_of_the_sessions_share_one_of_several_prefixes(tokenizer: Tokenizer) -> None:
+    requests = build(
+        tokenizer, 400, shared_prefix_tokens=32, shared_prefix_frac=0.5, n_shared_prefixes=2
+    )
+    starts = Counter(tuple(tokenizer.encode(prompt).ids[:33]) for prompt in prompts(requests))
+    shared = [n for n in starts.values() if n > 1]
+    assert len(shared) == 2
+    # Binomial with standard deviation 10, twice.
+    assert sum(shared) == pytest.approx(200, abs=40)
+    assert all(n == pytest.approx(100, abs=40) for n in shared)
+    assert {request.n_prompt_tok for request in requests} == {32 + 20}
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_a_further_turn_has_all_that_was_said_before_it(tokenizer: Tokenizer, api: str) -> None:
+    spec = workload(turns=3, think_s=1.5, api=api)
+    source = SyntheticSource(spec, PromptWriter(tokenizer, api=api))
+    sessions = source.build(10, level=1, model="m")
+    # Users think meanwhile, so that as many sessions as requests may be needed.
+    assert len(sessions) == 10
+    assert {session.think_s for session in sessions} == {1.5}
+    bodies = [json.loads(request.body) for request in sessions[0].turns]
+    # 20 tokens asked, 5 answered, by turns.
+    assert [request.n_prompt_tok for request in sessions[0].turns] == [20, 45, 70]
+    if api == "chat":
+        messages = bodies[2]["messages"]
+        assert [message["role"] for message in messages] == ["user", "assistant"] * 2 + ["user"]
+        assert bodies[1]["messages"] == messages[:3]
+        assert bodies[0]["messages"] == messages[:1]
+        return
+    first, second, third = (body["prompt"] for body in bodies)
+    assert third.startswith(second)
+    assert second.startswith(first)
+    assert [len(tokenizer.encode(prompt).ids) for prompt in (first, second, third)] == [20, 45, 70]
+
+
+def test_a_histogram_of_lengths_is_drawn_in_its_proportions() -> None:
+    histogram = Histogram(upper=[10, 20, 50], counts=[300, 0, 100])
+    drawn = draw_lengths(Lengths(histogram=histogram), 20_000, np.random.default_rng(7))
+    assert np.mean(drawn <= 10) == pytest.approx(0.75, abs=0.01)
+    assert not ((drawn > 10) & (drawn <= 20)).any()
+    assert (drawn.min(), drawn.max()) == (1, 50)
+    # Evenly within a bucket: the mean of 1 to 10, and of 21 to 50.
+    assert drawn[drawn <= 10].mean() == pytest.approx(5.5, abs=0.1)
+    assert drawn[drawn > 20].mean() == pytest.approx(35.5, abs=0.5)

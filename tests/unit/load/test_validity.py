@@ -22,6 +22,7 @@ CLIENT = ClientStats(lag_p90_ms=1.0, lag_p99_ms=3.0, cpu_frac=0.2, late_send_p99
 RESULT = LevelResult(
     records=(RECORD,),
     window=Window(start_s=0.0, end_s=2.0),
+    origin_s=0.0,
     client=CLIENT,
     stopped_because=StopReason.REQUESTS,
 )
@@ -79,3 +80,13 @@ def test_a_server_that_is_gone_or_another_makes_the_level_invalid() -> None:
     assert "did not answer any more" in reasons(RESULT, is_serving=False)[0]
     cancelled = replace(RESULT, stopped_because=StopReason.CANCELLED)
     assert "interrupted" in reasons(cancelled)[0]
+
+
+@pytest.mark.parametrize(("share", "is_valid"), [(None, True), (0.1, True), (0.11, False)])
+def test_fresh_prompts_that_a_cache_knew_are_not_fresh(
+    share: float | None, is_valid: bool
+) -> None:
+    reasons = invalid_reasons(RESULT, expected_model_is_serving=True, stale_hit_frac=share)
+    assert (reasons == ()) is is_valid
+    if not is_valid:
+        assert "11% of the prompt tokens came from the prefix cache" in reasons[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objectives import Direction, Exceedance, Objective, OperatingPoint, RequestRecord
+from objectives import Direction, Exceedance, Load, Objective, OperatingPoint, RequestRecord
 
 FASTEST = Objective(metric="p99_tpot_ms", direction=Direction.MINIMIZE)
 MOST = Objective(metric="output_tok_per_s", direction=Direction.MAXIMIZE)
@@ -18,7 +18,7 @@ def point(
     """A point; ``over`` has (over the limit, in total) by metric."""
     counts = {name: Exceedance(n_over=n, n_total=of) for name, (n, of) in (over or {}).items()}
     return OperatingPoint(
-        batch_size=batch_size, metrics=metrics, exceedances=counts, invalid_reasons=invalid
+        load=Load.batch(batch_size), metrics=metrics, exceedances=counts, invalid_reasons=invalid
     )
 
 

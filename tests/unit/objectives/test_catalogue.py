@@ -9,6 +9,8 @@ ENDINGS = {
     "1/s": ("_per_s",),
     "tok/s": ("_tok_per_s", "_tok_per_s_per_gpu"),
     "tok": ("_tok",),
+    "W": ("_w",),
+    "J": ("_j",),
 }
 
 
@@ -19,7 +21,7 @@ def test_a_name_carries_its_unit(name: str) -> None:
     if metric.unit:
         assert name.endswith(ENDINGS[metric.unit])
     else:
-        is_count = name.startswith(("n_", "mean_"))
+        is_count = name.startswith(("n_", "mean_", "max_"))
         assert is_count or name.endswith("_frac")
         assert not name.endswith(("_s", "_ms", "_tok"))
 
@@ -60,7 +62,7 @@ def test_latencies_and_errors_are_to_minimize_and_rates_to_maximize() -> None:
 
 def test_each_metric_says_who_sees_it_and_what_it_is() -> None:
     for metric in CATALOGUE.values():
-        assert metric.source in {"client", "server"}
+        assert metric.source in {"client", "server", "driver"}
         assert metric.definition.endswith(".")
 
 

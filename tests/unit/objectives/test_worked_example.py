@@ -4,6 +4,7 @@ import pytest
 
 from objectives import (
     Direction,
+    Load,
     Objective,
     OperatingPoint,
     Slo,
@@ -19,7 +20,7 @@ P99_TPOT_MS = (22.1, 23.4, 25.1, 28.7, 34.5, 44.2, 58.3, 82.1)
 OUTPUT_KTOK_PER_S = (0.8, 1.5, 2.9, 5.2, 9.1, 14.3, 19.8, 24.1)
 POINTS = [
     OperatingPoint(
-        batch_size=batch_size,
+        load=Load.batch(batch_size),
         metrics={"p99_tpot_ms": tpot_ms, "output_tok_per_s": 1000 * ktok_per_s},
     )
     for batch_size, tpot_ms, ktok_per_s in zip(

@@ -1,14 +1,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from objectives import Direction, Objective, OperatingPoint, Slo, evaluate
+from objectives import Direction, Load, Objective, OperatingPoint, Slo, evaluate
 from tuner.config import Study, read_study
 from tuner.report import pareto_table
 from tuner.report.rows import PointRow
 from tuner.trial import Launch
 
 POINT = OperatingPoint(
-    batch_size=4,
+    load=Load.batch(4),
     metrics={"output_tok_per_s": 81.26, "p99_e2el_ms": 912.345, "goodput_request_per_s": None},
     exceedances={},
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectives import CATALOGUE, Exceedance, OperatingPoint
+from objectives import CATALOGUE, Exceedance, Load, OperatingPoint
 from tuner.study.codec import (
     decode_failure,
     decode_number,
@@ -18,13 +18,14 @@ from tuner.study.codec import (
 from tuner.trial import Failed, FailureKind, Phase
 
 POINT = OperatingPoint(
-    batch_size=16,
+    load=Load.batch(16),
     metrics={"p99_tpot_ms": 34.5, "p99_ttft_ms": math.inf, "p99_e2el_ms": None, "n_failed": 0.0},
     exceedances={
         "p99_tpot_ms": Exceedance(n_over=2, n_total=889, design_effect=2.5, is_long_enough=False)
     },
     bounds={"p99_tpot_ms": (30.5, math.inf), "p50_tpot_ms": (None, 20.0)},
     invalid_reasons=("the client was saturated", "the prefix cache was warm"),
+    limited_by="kv_cache",
     is_partial=True,
 )
 
@@ -36,7 +37,7 @@ def through_json(value: object) -> object:
 
 def test_a_point_is_stored_in_this_form() -> None:
     assert through_json(encode_point(POINT)) == {
-        "batch_size": 16,
+        "load": ["batch_size", 16],
         "metrics": {
             "p99_tpot_ms": 34.5,
             "p99_ttft_ms": "inf",
@@ -46,6 +47,7 @@ def test_a_point_is_stored_in_this_form() -> None:
         "exceedances": {"p99_tpot_ms": [2, 889, 2.5, False]},
         "bounds": {"p99_tpot_ms": [30.5, "inf"], "p50_tpot_ms": [None, 20.0]},
         "invalid_reasons": ["the client was saturated", "the prefix cache was warm"],
+        "limited_by": "kv_cache",
         "is_partial": True,
     }
 
@@ -53,7 +55,7 @@ def test_a_point_is_stored_in_this_form() -> None:
 numbers = st.none() | st.floats(allow_nan=False)
 points = st.builds(
     OperatingPoint,
-    batch_size=st.integers(1, 4096),
+    load=st.builds(Load.batch, st.integers(1, 4096)),
     metrics=st.dictionaries(st.sampled_from(sorted(CATALOGUE)), numbers),
     exceedances=st.dictionaries(
         st.sampled_from(["p99_ttft_ms", "p99_tpot_ms"]),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectives import Direction, Exceedance, Objective, OperatingPoint, Slo
+from objectives import Direction, Exceedance, Load, Objective, OperatingPoint, Slo
 from tuner.study.lessons import LAUNCH_CONSTRAINT, MAX_SLACK, Ending, Lesson, lesson_of
 from tuner.trial import Failed, FailureKind, Measured, Phase
 
@@ -23,7 +23,7 @@ def point(
     invalid: tuple[str, ...] = (),
 ) -> OperatingPoint:
     return OperatingPoint(
-        batch_size=1,
+        load=Load.batch(1),
         metrics={
             "p99_tpot_ms": tpot_ms,
             "output_tok_per_s": tok_per_s,

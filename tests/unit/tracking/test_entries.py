@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from objectives import Evaluation, OperatingPoint, Verdict
+from objectives import Evaluation, Load, OperatingPoint, Verdict
 from tuner.tracking import entries
 from tuner.trial import Failed, FailureKind, Launch, Phase
 
@@ -20,7 +20,7 @@ LAUNCH = Launch(
 
 
 def point(*, invalid: tuple[str, ...] = (), **metrics: float | None) -> OperatingPoint:
-    return OperatingPoint(batch_size=16, metrics=metrics, invalid_reasons=invalid)
+    return OperatingPoint(load=Load.batch(16), metrics=metrics, invalid_reasons=invalid)
 
 
 def evaluation(**slacks: float | None) -> Evaluation:
@@ -84,7 +84,7 @@ def test_a_points_note_tells_each_slo() -> None:
     measured = point(p99_tpot_ms=44.0, p99_ttft_ms=None, error_frac=0.0)
     slacks = evaluation(p99_tpot_ms=0.1, p99_ttft_ms=None, error_frac=-1.0)
     assert entries.point_tags(LAUNCH, measured, slacks)["mlflow.note.content"].splitlines() == [
-        "Batch size 16: **undecided**.",
+        "Batch 16: **undecided**.",
         "- p99_tpot_ms: 44, over its limit (+10.0%, undecided)",
         "- p99_ttft_ms: not measured",
         "- error_frac: 0, within its limit (-100.0%)",
