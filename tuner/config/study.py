@@ -6,6 +6,7 @@ the same; how a file becomes one is in ``build``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from search_spaces.serve_args import BATCH_SIZE, OFF, to_arguments, to_flags
 from search_spaces.space import SearchSpace
 from tuner.config.environment import public_env
 from tuner.config.schema import BudgetSpec, LaunchSpec, LevelSpec, SamplerSpec
-from tuner.config.workload import AnyWorkload
+from tuner.config.workload import AnyWorkload, SyntheticWorkload
 
 # What vLLM 0.32 takes when it is not told (vllm/engine/arg_utils.py, get_batch_defaults, for the
 # API server): the first trial is the nearest to it that the space holds.
@@ -163,7 +164,7 @@ class Study:
             "env": public_env(self.env),
             "parameters": self.space.describe() | {"ladder": self._ladder_words()},
             "methods": {name: dict(method) for name, method in self.methods.items()},
-            "workload": self.workload.model_dump(mode="json"),
+            "workload": self.workload.model_dump(mode="json") | _file_digest(self.workload),
             "objectives": {o.metric: o.direction.value for o in self.objectives},
             "slo": {slo.metric: slo.limit for slo in self.slos},
             "confidence": self.confidence,
@@ -176,6 +177,19 @@ class Study:
     def changes_since(self, stored: Mapping[str, Any]) -> list[str]:
         """Parts in which the study differs from a stored canonical form, in words."""
         return _differences(self.to_canonical(), stored)
+
+
+def _file_digest(workload: AnyWorkload) -> dict[str, str]:
+    """What the workload's file holds, since other contents are another workload."""
+    if isinstance(workload, SyntheticWorkload):
+        return {}
+    try:
+        with Path(workload.file).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        # Who sends the workload says that it cannot be read.
+        digest = "unreadable"
+    return {"file_sha256": digest}
 
 
 def _differences(now: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import UsageError
-from tuner.load.traces import (
+from tuner.load.text_lines import (
     DECODER,
     json_problem,
     read_count,

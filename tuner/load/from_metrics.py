@@ -1,6 +1,6 @@
 """Lengths of a running server's traffic, taken from one scrape of its metrics.
 
-Owns which of vLLM's histograms are read and how lengths are drawn from them. Knows nothing of how
+Owns which of vLLM's histograms are read. Knows nothing of how
 the text was fetched.
 """
 
@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from tuner.errors import UsageError
-from tuner.load.traces import MAX_TOK, shown
+from tuner.load.text_lines import MAX_TOK, shown
 
 _PROMPT = "vllm:request_prompt_tokens"
 _OUTPUT = "vllm:request_generation_tokens"
@@ -54,7 +53,6 @@ class MeasuredLengths:
         n_requests: Finished requests, by the prompts' histogram.
         mean_prompt_tok: Exact mean, not one of buckets.
         mean_output_tok: Exact mean, not one of buckets.
-        request_rate_per_s: Always ``None``: one scrape holds no duration.
     """
 
     prompt: Histogram
@@ -62,7 +60,6 @@ class MeasuredLengths:
     n_requests: int
     mean_prompt_tok: float
     mean_output_tok: float
-    request_rate_per_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -102,30 +99,6 @@ def lengths_from_metrics(text: str, *, file: str = "the metrics") -> MeasuredLen
         mean_prompt_tok=sum(series[_PROMPT].sums.values()) / sum(prompt.counts),
         mean_output_tok=sum(series[_OUTPUT].sums.values()) / sum(output.counts),
     )
-
-
-def draw_histogram(
-    histogram: Histogram, n: int, rng: np.random.Generator
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Token counts of ``n`` requests, uniform within each bucket.
-
-    vLLM's bounds go 1, 2, 5, 10: if all lengths of a bucket lay at one of its ends, the mean of
-    what is drawn would be three quarters too high or a third too low. ``MeasuredLengths`` has the
-    exact means to compare with.
-
-    Args:
-        histogram: What was measured.
-        n: How many.
-        rng: Where they are drawn from.
-
-    Returns:
-        Shape ``(n,)``, each at least 1 and at most the last bound.
-    """
-    counts = np.asarray(histogram.counts, dtype=np.float64)
-    upper = np.asarray(histogram.upper, dtype=np.int64)
-    lower = np.concatenate([np.zeros(1, dtype=np.int64), upper[:-1]])
-    picked = rng.choice(len(upper), size=n, p=counts / counts.sum())
-    return rng.integers(lower[picked] + 1, upper[picked] + 1, dtype=np.int64)
 
 
 def _add(series: _Series, kind: str, where: str, line: str) -> None:

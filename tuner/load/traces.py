@@ -1,31 +1,23 @@
 """Recorded traffic: when requests came and how long they were, read from a trace file.
 
-Owns the forms of trace files and how lines and JSON of a workload file are read, so that whatever
-a file holds ends as data or as a ``UsageError`` that says where. Knows nothing of prompts: traces
-hold no text.
+Owns the forms of trace files. Knows nothing of prompts: traces hold no text.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import NoReturn
 
 from tuner.errors import UsageError
+from tuner.load.text_lines import MEND, read_count, read_lines, read_object, shown
 
-# No model has a longer context; far below what an array of int64 can hold.
-MAX_TOK = 10_000_000
 # An arrival later than a year is a date or a slip, not a time from the trace's start.
 _MAX_ARRIVAL_S = 366 * 24 * 3600
-# A prompt of a million tokens has some five million bytes.
-_MAX_LINE_BYTES = 2**26
 _BLOCK_TOK = 512
-_MAX_SHOWN = 60
 
 _OWN = ("arrival_s", "input_tokens", "output_tokens")
 _OWN_SHARED = (*_OWN, "prefix_hit_tokens_inf_cache")
@@ -37,7 +29,6 @@ _HELP = (
     + ", ".join(f"'{','.join(columns)}'" for columns in (_OWN, _OWN_SHARED, _LENGTHS))
     + f" or '{','.join(_AZURE)}', or a JSONL file of objects with {', '.join(_MOONCAKE)}."
 )
-_MEND = "correct or delete the line."
 _STAMP = re.compile(
     r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?", flags=re.ASCII
 )
@@ -146,121 +137,6 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a text file that are not blank, without the white space around them.
-
-    Args:
-        path: The file, UTF-8, with or without a byte order mark.
-
-    Yields:
-        ``(where, line)``, ``where`` being ``file:line`` for messages.
-
-    Raises:
-        UsageError: The file cannot be read, is no UTF-8, or has a line of over 64 MiB.
-    """
-    try:
-        with path.open("rb") as file:
-            n_line = 0
-            while raw := file.readline(_MAX_LINE_BYTES + 1):
-                n_line += 1
-                where = f"{path}:{n_line}"
-                if len(raw) > _MAX_LINE_BYTES:
-                    raise UsageError(
-                        f"{where}: the line has over {_MAX_LINE_BYTES} bytes: give a file with "
-                        "one record per line."
-                    )
-                line = _decode(where, raw, is_first=n_line == 1).strip()
-                if line:
-                    yield where, line
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
-
-
-def unreadable(path: Path, error: OSError | ValueError) -> UsageError:
-    """The error of a file that cannot be read, or whose name no file can have (``ValueError``)."""
-    why = error.strerror if isinstance(error, OSError) else error
-    return UsageError(f"{path}: the file cannot be read ({why}): check its name and rights.")
-
-
-def read_object(where: str, line: str) -> dict[str, object]:
-    """The JSON object that one line, at ``where``, holds.
-
-    Raises:
-        UsageError: The line is no JSON object, is nested too deeply, or has a number that JSON
-            has no form for (``NaN``) or that is too long.
-    """
-    try:
-        value = DECODER.decode(line)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: {json_problem(error)} in {shown(line)}: {_MEND}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{where}: {shown(value)} is no JSON object: {_MEND}")
-    return value
-
-
-def json_problem(error: ValueError | RecursionError) -> str:
-    """What is wrong with a text that is no JSON."""
-    if isinstance(error, RecursionError):
-        return "too many nested lists or objects"
-    if isinstance(error, json.JSONDecodeError):
-        return f"no valid JSON ({error.msg}, column {error.colno})"
-    return "NaN, Infinity or a number with thousands of digits"
-
-
-def read_count(where: str, name: str, value: object, *, minimum: int) -> int:
-    """A token count.
-
-    Args:
-        where: Of the value, for messages.
-        name: Of the value.
-        value: Whatever the file holds.
-        minimum: The smallest count allowed; the greatest is ``MAX_TOK``.
-
-    Raises:
-        UsageError: It is no whole number or out of range.
-    """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise UsageError(f"{where}: {name} is {shown(value)}, no whole number: {_MEND}")
-    if not minimum <= value <= MAX_TOK:
-        raise UsageError(
-            f"{where}: {name} is {shown(value)}, not from {minimum} to {MAX_TOK}: {_MEND}"
-        )
-    return value
-
-
-def shown(value: object) -> str:
-    """A value of a file as a message shows it: short, whatever its size."""
-    match value:
-        case str():
-            return repr(value) if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]!r}..."
-        case None | bool():
-            return json.dumps(value)
-        case int() | float():
-            text = repr(value)
-            return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-        case list():
-            return f"a list of {len(value)}"
-        case _:
-            return "an object"
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _decode(where: str, raw: bytes, *, is_first: bool) -> str:
-    try:
-        # The codec that drops a byte order mark would drop one inside the file as well.
-        return raw.decode("utf-8-sig" if is_first else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{where}: byte {raw[error.start]:#04x} is no UTF-8: save the file as UTF-8 text."
-        ) from error
-
-
 def _csv_form(where: str, header: str) -> _Form:
     columns = tuple(cell.strip() for cell in header.split(","))
     if columns not in {_OWN, _OWN_SHARED, _LENGTHS, _AZURE}:
@@ -281,12 +157,12 @@ def _read_csv(
     columns: tuple[str, ...],
     read_time: Callable[[str, str, str], float] | None,
 ) -> _Record:
-    """A row of time (unless ``read_time`` is ``None``), input, output and perhaps shared tokens."""
+    """A row of time (unless ``read_time`` is ``None``), input, output maybe shared tokens."""
     cells = line.split(",")
     if len(cells) != len(columns):
         raise UsageError(
             f"{where}: {shown(line)} has {len(cells)} values, the header {len(columns)} columns "
-            f"({','.join(columns)}): {_MEND}"
+            f"({','.join(columns)}): {MEND}"
         )
     named = list(zip(columns, cells, strict=True))
     time = read_time(where, *named.pop(0)) if read_time else None
@@ -313,13 +189,11 @@ def _read_mooncake(where: str, line: str) -> _Record:
         )
     time_ms = row["timestamp"]
     if not isinstance(time_ms, int | float) or isinstance(time_ms, bool):
-        raise UsageError(f"{where}: timestamp is {shown(time_ms)}, no number: {_MEND}")
+        raise UsageError(f"{where}: timestamp is {shown(time_ms)}, no number: {MEND}")
     _check_time(where, "timestamp", time_ms, per_s=1000)
     blocks = row["hash_ids"]
     if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
-        raise UsageError(
-            f"{where}: hash_ids is {shown(blocks)}, no list of whole numbers: {_MEND}"
-        )
+        raise UsageError(f"{where}: hash_ids is {shown(blocks)}, no list of whole numbers: {MEND}")
     return _Record(
         where=where,
         time=time_ms,
@@ -341,7 +215,7 @@ def _cell_time(where: str, name: str, cell: str) -> float:
     try:
         time_s = float(cell)
     except ValueError as error:
-        raise UsageError(f"{where}: {name} is {shown(cell)}, no number: {_MEND}") from error
+        raise UsageError(f"{where}: {name} is {shown(cell)}, no number: {MEND}") from error
     _check_time(where, name, time_s, per_s=1)
     return time_s
 
@@ -356,7 +230,7 @@ def _cell_stamp_us(where: str, name: str, cell: str) -> int:
     if stamp is None:
         raise UsageError(
             f"{where}: {name} is {shown(cell)}, no date and time like "
-            f"'2023-11-16 18:17:03.9799600': {_MEND}"
+            f"'2023-11-16 18:17:03.9799600': {MEND}"
         )
     if stamp.tzinfo is None:
         stamp = stamp.replace(tzinfo=UTC)

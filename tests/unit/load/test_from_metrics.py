@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tuner.config.workload import Histogram as Drawable
 from tuner.errors import UsageError
 from tuner.load.from_metrics import (
     Histogram,
     MeasuredLengths,
-    draw_histogram,
     lengths_from_metrics,
 )
 
@@ -63,7 +62,6 @@ def test_the_recorded_scrape_has_one_request_in_one_bucket() -> None:
         n_requests=1,
         mean_prompt_tok=7.0,
         mean_output_tok=16.0,
-        request_rate_per_s=None,
     )
 
 
@@ -168,23 +166,6 @@ def test_a_wrong_scrape_is_refused_with_place_value_and_remedy(text: str, messag
     assert len(str(error.value)) < 300
 
 
-def test_draws_fall_into_buckets_in_proportion_and_evenly_within_each() -> None:
-    histogram = Histogram(upper=(1, 2, 5, 10), counts=(1, 0, 6, 3))
-    drawn = draw_histogram(histogram, 30_000, np.random.default_rng(3))
-    # One request in ten has 1 token, none 2, two in ten each of 3 to 5, 6 in a hundred each of
-    # 6 to 10. The largest standard error is sqrt(0.2 * 0.8 / 30000) = 0.0023.
-    expected = [0, 0.1, 0, 0.2, 0.2, 0.2, 0.06, 0.06, 0.06, 0.06, 0.06]
-    assert np.bincount(drawn) / 30_000 == pytest.approx(expected, abs=0.01)
-    assert drawn.dtype == np.int64
-
-
-def test_the_same_generator_draws_the_same_lengths_and_none_if_none_are_asked_for() -> None:
-    histogram = Histogram(upper=(100, 1000), counts=(5, 5))
-    first, second = (draw_histogram(histogram, 50, np.random.default_rng(1)) for _ in range(2))
-    assert np.array_equal(first, second)
-    assert draw_histogram(histogram, 0, np.random.default_rng(1)).shape == (0,)
-
-
 def check(text: str) -> None:
     """Reads ``text``: either lengths that can be drawn from, or a ``UsageError``."""
     try:
@@ -192,9 +173,8 @@ def check(text: str) -> None:
     except UsageError:
         return
     for histogram in (measured.prompt, measured.output):
-        drawn = draw_histogram(histogram, 20, np.random.default_rng(0))
-        assert drawn.min() >= 1
-        assert drawn.max() <= histogram.upper[-1]
+        # What a study file may hold.
+        Drawable(upper=list(histogram.upper), counts=list(histogram.counts))
         assert histogram.counts[-1] >= histogram.n_beyond
     assert measured.mean_prompt_tok >= 0
     assert measured.mean_output_tok >= 0

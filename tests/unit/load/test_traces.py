@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import UsageError
-from tuner.load import traces
+from tuner.load import text_lines
 from tuner.load.traces import Trace, TraceRow, read_trace
 
 OWN = "arrival_s,input_tokens,output_tokens\n"
@@ -217,7 +217,7 @@ def test_a_time_too_large_for_a_float_is_refused(tmp_path: Path) -> None:
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "_MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(text_lines, "_MAX_LINE_BYTES", 100)
     assert len(read(tmp_path, OWN + "0,1,1\n" * 90).rows) == 90
     with pytest.raises(UsageError, match=r"t\.csv:2: the line has over 100 bytes"):
         read(tmp_path, OWN + "0" * 200)
