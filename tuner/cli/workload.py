@@ -105,8 +105,8 @@ def from_metrics(
     for name, histogram in (("input", measured.prompt), ("output", measured.output)):
         if histogram.n_beyond:
             typer.echo(
-                f"# {histogram.n_beyond} {name} lengths were above {histogram.upper[-1]}, the end of "
-                "the last bucket, and are drawn as within it."
+                f"# {histogram.n_beyond} {name} lengths were above {histogram.upper[-1]}, the "
+                "end of the last bucket, and are drawn as within it."
             )
 
 

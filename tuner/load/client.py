@@ -17,10 +17,15 @@ import httptools
 
 from objectives import RequestRecord
 from tuner.load.requests import PreparedRequest
-from tuner.load.sse import SseParser, read_event
+from tuner.load.sse import TEXT, SseParser, read_event
 
 _HTTP_OK = 200
+_FIRST_FINAL = 200
 _MAX_ERROR_BYTES = 400
+_BUFFER_BYTES = 16_384
+# A server that had closed an idle connection before it saw a request tells so at once; one that
+# closes it later has taken the request and dropped it.
+_IDLE_CLOSE_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,7 @@ class _Answer:
     is_finished: bool = False
     is_done: bool = False
     has_bytes: bool = False
+    is_lost: bool = False
     last_s: float = 0.0
     body: bytes = b""
     sse: SseParser = field(default_factory=SseParser)
@@ -61,7 +67,7 @@ class _Answer:
             self.done.set_result(None)
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(asyncio.BufferedProtocol):
     """One keep-alive connection, one request at a time."""
 
     def __init__(self) -> None:
@@ -70,6 +76,9 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._answer: _Answer | None = None
         self._now_s = 0.0
+        self._has_length = False
+        self._ends_with_connection = False
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -77,12 +86,17 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        if self._answer is not None:
+        if self._answer is not None and exc is None and self._ends_with_connection:
+            self.on_message_complete()
+        elif self._answer is not None:
+            self._answer.is_lost = True
             self._answer.finish(f"connection lost{f': {exc}' if exc else ''}")
 
     def send(self, answer: _Answer, head_and_body: bytes) -> None:
         """Send a request whose answer goes into ``answer``."""
         self._answer = answer
+        self._has_length = False
+        self._ends_with_connection = False
         self._parser = httptools.HttpResponseParser(self)
         assert self.transport is not None  # noqa: S101 - set when connected
         self.transport.write(head_and_body)
@@ -94,7 +108,12 @@ class _Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - as it is called
+        """Called before each read: one buffer for all of them, since an event is small."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called after each read."""
         self._now_s = time.perf_counter()
         if self._answer is None:
             self.close()
@@ -102,15 +121,21 @@ class _Connection(asyncio.Protocol):
         self._answer.has_bytes = True
         self._answer.last_s = self._now_s
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except httptools.HttpParserError as error:
             answer, self._answer = self._answer, None
             if answer is not None:
                 answer.finish(f"the answer is no HTTP: {error}")
             self.close()
 
+    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: ARG002 - as it is called
+        """Called by the parser with each header."""
+        self._has_length |= name.lower() in {b"content-length", b"transfer-encoding"}
+
     def on_headers_complete(self) -> None:
         """Called by the parser."""
+        # RFC 9112, 6.3: a body of no stated length ends where the connection does.
+        self._ends_with_connection = not self._has_length
         if self._answer is not None:
             self._answer.status = self._parser.get_status_code()
 
@@ -124,6 +149,10 @@ class _Connection(asyncio.Protocol):
             return
         for payload in answer.sse.feed(body):
             event = read_event(payload)
+            if event is TEXT:
+                # By far the most of all events: text and nothing else.
+                answer.chunk_s.append(self._now_s)
+                continue
             if event.has_text:
                 answer.chunk_s.append(self._now_s)
             answer.is_finished |= event.is_finish
@@ -133,6 +162,9 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Called by the parser at the end of the answer."""
+        if self._answer is not None and self._answer.status < _FIRST_FINAL:
+            # An interim answer; the final one follows.
+            return
         answer, self._answer = self._answer, None
         if answer is None:
             return
@@ -194,7 +226,8 @@ class StreamingClient:
             sent_s = self.now_s()
             connection.send(answer, message)
             await self._follow(answer, connection)
-            if is_reused and answer.error is not None and not answer.has_bytes:
+            lost_s = time.perf_counter() - self._origin_s - sent_s
+            if is_reused and answer.is_lost and not answer.has_bytes and lost_s < _IDLE_CLOSE_S:
                 # The server closed an idle connection just as we used it: it never saw this.
                 answer = self._new_answer()
                 connection, _ = await self._connect(fresh=True)

@@ -15,7 +15,9 @@ _DONE = b"[DONE]"
 # As vLLM and OpenAI write them, without spaces. Inside a JSON string the quotes would be escaped,
 # so none of these can be part of the text itself.
 _TEXT_KEYS = (b'"text":"', b'"content":"')
-_NEEDS_JSON = (b'"error"', b'"usage":{', b'"usage": {', b'"finish_reason":"', b'"reasoning')
+
+# Reasons for which vLLM ends an answer that is not whole (v1/engine: FinishReason).
+_GIVEN_UP = frozenset({"abort", "error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,8 @@ class Event:
     error: str | None = None
 
 
-_TEXT = Event(has_text=True)
-_EMPTY = Event()
+TEXT = Event(has_text=True)
+"""An event of text and nothing else; always this very object."""
 _END = Event(is_done=True)
 
 
@@ -51,6 +53,10 @@ class SseParser:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes; give the payloads of the events that they complete."""
+        is_whole = data.endswith(b"\n\n") and data.find(b"\n") == len(data) - 2
+        if is_whole and data.startswith(b"data: {") and not self._rest and not self._data:
+            # One event in one piece, as most come: nothing to put together.
+            return [data[6:-2]]
         *lines, self._rest = (self._rest + data).split(b"\n")
         payloads = []
         for line in lines:
@@ -74,12 +80,20 @@ def read_event(payload: bytes) -> Event:
     """
     if payload == _DONE:
         return _END
-    if not any(key in payload for key in _NEEDS_JSON):
+    # Written out: a loop over the keys takes longer than the tests themselves.
+    if not (
+        b'"error"' in payload
+        or b'"usage":{' in payload
+        or b'"usage": {' in payload
+        or b'"finish_reason":"' in payload
+        or b'"reasoning' in payload
+    ):
         for key in _TEXT_KEYS:
             at = payload.find(key)
-            if at >= 0:
-                # A slice, since a cut-off payload may end right here.
-                return _EMPTY if payload[at + len(key) :][:1] in {b'"', b""} else _TEXT
+            # A slice, since a cut-off payload may end right here. Beside an empty text may stand
+            # another that is not, such as a tool call.
+            if at >= 0 and payload[at + len(key) :][:1] not in {b'"', b""}:
+                return TEXT
     try:
         decoded = json.loads(payload)
     except (ValueError, RecursionError):
@@ -98,6 +112,8 @@ def _decode(chunk: dict[str, Any]) -> Event:
     choice = choices[0] if isinstance(choices, list) and choices else {}
     if not isinstance(choice, dict):
         choice = {}
+    if choice.get("finish_reason") in _GIVEN_UP:
+        return Event(error=f"the server gave the request up ({choice['finish_reason']})")
     return Event(
         has_text=_has_text(choice),
         is_finish=choice.get("finish_reason") is not None,

@@ -1,7 +1,4 @@
-"""What the client gets wrong against the mock: each test here fails until it is mended.
-
-A test that passes belongs into ``test_accuracy.py``.
-"""
+"""Rare ways in which servers end connections and answers, and what becomes of the request."""
 
 from __future__ import annotations
 
