@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from tuner.errors import UnreachableError
+from tuner.tracking.reach import check_database
 from tuner.tracking.store import SETTINGS, tracking_uri
 
 # The job runner keeps eight more processes for features that a study does not use.
@@ -47,6 +49,24 @@ def ui_command(mlruns_dir: Path, *, port: int) -> list[str]:
         "--workers",
         "1",
     ]
+
+
+def check_store(mlruns_dir: Path) -> None:
+    """See that the local store is a database, which MLflow would tell by a traceback.
+
+    Raises:
+        UnreachableError: It is none, or cannot be read.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    uri = tracking_uri(None, mlruns_dir)
+    try:
+        check_database(uri)
+    except (SQLAlchemyError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UnreachableError(
+            f"{uri} cannot be used ({reason}): move the file away to begin a new store."
+        ) from error
 
 
 def ui_environment() -> dict[str, str]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.fakes.mock_openai import Step, running_mock
-from tests.integration.load.test_accuracy import (
-    BODY,
+from tests.fakes.mock_openai import Step
+from tests.integration.load.asking import (
     STALL_S,
     STEP_MS,
     TOLERANCE_S,
@@ -17,13 +14,8 @@ from tests.integration.load.test_accuracy import (
     send,
 )
 
+BODY = '{"error":{"message":"busy"}}'
 GOOD: list[Step] = [(0, "text", 1), (STEP_MS, "text", 1), *closing(STEP_MS, 2)]
-
-
-@pytest.fixture(scope="module", name="port")
-def _port() -> Iterator[int]:
-    with running_mock() as port:
-        yield port
 
 
 def test_a_stall_on_a_reused_connection_is_sent_once_and_fails_after_its_time(port: int) -> None:

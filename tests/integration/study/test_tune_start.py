@@ -268,3 +268,12 @@ def test_a_dead_tracking_server_exits_with_6_before_anything_starts(folder: Path
 def test_a_bad_storage_url_is_a_usage_error(folder: Path) -> None:
     write_study(folder)
     assert tune(folder, "start", "-s", "s", "--storage", "nonsense").returncode == 2
+
+
+def test_a_store_that_is_no_database_is_told_before_the_ui_starts(folder: Path) -> None:
+    (folder / "mlruns").mkdir()
+    (folder / "mlruns" / "mlflow.db").write_bytes(b"no database at all" * 100)
+    shown = tune(folder, "ui", "--port", "5987")
+    assert shown.returncode == 6
+    assert "mlflow.db cannot be used" in shown.stderr
+    assert "Traceback" not in shown.stderr

@@ -236,8 +236,8 @@ def test_the_error_carries_file_key_line_and_exit_status():
             ":9: workload: unknown kind 'tracer': did you mean 'trace'?",
         ),
         (
-            good(workload="workload: {kind: trace, fiel: x.csv, file: x.csv}"),
-            ":9: workload.fiel: unknown key: did you mean 'file'?",
+            good(workload="workload: {kind: trace, files: x.csv, file: x.csv}"),
+            ":9: workload.files: unknown key: did you mean 'file'?",
         ),
         (good(workload="workload: {kind: jsonl}"), ":9: workload.file: is missing: add it"),
         (good(workload="workload: 3"), ":9: workload: should be a mapping, not 3"),
