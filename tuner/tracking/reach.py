@@ -87,7 +87,8 @@ def check_database(uri: str) -> None:
             f"({error}): install it, or name an MLflow server with --tracking-uri."
         ) from error
     try:
-        sqlalchemy.inspect(engine)
+        # A file that is no database is noticed only when its tables are read.
+        sqlalchemy.inspect(engine).get_table_names()
     finally:
         engine.dispose()
 

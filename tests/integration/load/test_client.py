@@ -124,8 +124,8 @@ def test_latencies_are_those_at_which_the_server_wrote_its_text() -> None:
         record, origin_s = ask(server)
     first_s, last_s = (server.written_s[i] - origin_s for i in (2, 3))
     assert record.error is None
-    assert record.ttft_s == pytest.approx(first_s, rel=0.01, abs=0.005)
-    assert record.e2el_s == pytest.approx(last_s, rel=0.01, abs=0.005)
+    assert record.ttft_s == pytest.approx(first_s, abs=0.02)
+    assert record.e2el_s == pytest.approx(last_s, abs=0.02)
     assert record.tpot_s == pytest.approx((last_s - first_s) / 3, rel=0.02, abs=0.003)
     assert (record.n_prompt_tok, record.n_output_tok) == (3, 4)
 

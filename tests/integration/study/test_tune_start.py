@@ -110,7 +110,7 @@ def test_a_command_of_a_row_is_printed_as_it_was_run(folder: Path) -> None:
     assert "--served-model-name" not in shown.stdout
     assert tune(folder, "pareto", "-s", "s", "--command", "9").returncode == 2
     table = tune(folder, "pareto", "-s", "s", "--csv").stdout.splitlines()
-    assert table[0].startswith("launch,batch_size,feasible,verdict,pareto")
+    assert table[0].startswith("launch,batch_size,feasible,verdict,limited_by,pareto")
 
 
 def test_status_tells_the_verdicts_the_best_point_and_what_failed(folder: Path) -> None:
